@@ -1,0 +1,110 @@
+"""Input checks that every backend shares, so that the same mistake gets the same error everywhere."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from .errors import InputError, NonFiniteError, StateError
+from .protocol import FloatArray
+from .spec import Spec
+
+FP16_MAX: Final = 65504.0
+
+
+def check_layer(spec: Spec, layer: Any) -> int:
+    """The layer number, or InputError."""
+    if isinstance(layer, bool) or not isinstance(layer, (int, np.integer)):
+        raise InputError(f"layer: {layer!r} is not an integer")
+    if not 0 <= layer < spec.layers:
+        raise InputError(f"layer: {layer} is outside 0 .. {spec.layers - 1}")
+    return int(layer)
+
+
+def check_tokens(n: Any, length: int) -> int:
+    """A length to truncate to, or InputError."""
+    if isinstance(n, bool) or not isinstance(n, (int, np.integer)):
+        raise InputError(f"truncate: {n!r} is not an integer")
+    if not 0 <= n <= length:
+        raise InputError(f"truncate: {n} is outside 0 .. {length}, the tokens held by every layer")
+    return int(n)
+
+
+def check_append(spec: Spec, layer: int, k: Any, v: Any) -> tuple[FloatArray, FloatArray]:
+    """k and v as C-contiguous float32 (tokens, kv_heads, head_dim), finite and within fp16.
+
+    Strided or read-only arrays are fine and give the same result; another dtype or shape is refused.
+    """
+    shape = (spec.kv_heads, spec.head_dim)
+    keys = _rows("append: k", k, shape)
+    values = _rows("append: v", v, shape)
+    if len(keys) != len(values):
+        raise InputError(f"append: k has {len(keys)} tokens, v has {len(values)}")
+    _check_range("append: k", keys, layer)
+    _check_range("append: v", values, layer)
+    return keys, values
+
+
+def check_queries(spec: Spec, layer: int, q: Any, length: int) -> FloatArray:
+    """q as C-contiguous float32 (n, query_heads, head_dim) with 1 <= n <= length."""
+    shape = (spec.query_heads, spec.head_dim)
+    if isinstance(q, np.ndarray) and q.ndim == 2:
+        q = q[np.newaxis]
+    queries = _rows("attend: q", q, shape)
+    n = len(queries)
+    if n == 0:
+        raise InputError("attend: q has no queries; give at least one")
+    if length == 0:
+        raise StateError(f"attend: layer {layer} holds no tokens; append first")
+    if n > length:
+        raise StateError(f"attend: {n} queries, but layer {layer} holds {length} tokens")
+    _check_range("attend: q", queries, layer)
+    return queries
+
+
+def check_score_query(spec: Spec, layer: int, q: Any, length: int) -> FloatArray:
+    """q of `scores`, C-contiguous float32 (query_heads, head_dim)."""
+    if not isinstance(q, np.ndarray) or q.ndim != 2:
+        raise InputError(
+            f"scores: q must be (query_heads, head_dim) = {(spec.query_heads, spec.head_dim)}, "
+            f"not {_describe(q)}"
+        )
+    return check_queries(spec, layer, q, length)[0]
+
+
+def _describe(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        return f"{value.dtype} {value.shape}"
+    return type(value).__name__
+
+
+def _rows(what: str, value: Any, shape: tuple[int, int]) -> FloatArray:
+    if not isinstance(value, np.ndarray):
+        raise InputError(f"{what}: expected a numpy array, got {_describe(value)}")
+    if value.dtype != np.float32:
+        raise InputError(
+            f"{what}: dtype {value.dtype}; expected float32, convert with .astype(np.float32)"
+        )
+    if value.ndim != 3 or value.shape[1:] != shape:
+        raise InputError(
+            f"{what}: shape {value.shape}; expected (tokens, {shape[0]}, {shape[1]}), that is "
+            f"(tokens, heads, head_dim)"
+        )
+    return np.ascontiguousarray(value)
+
+
+def _check_range(what: str, rows: FloatArray, layer: int) -> None:
+    good = np.abs(rows) <= FP16_MAX
+    if good.all():
+        return
+    token, head, channel = (int(i) for i in np.argwhere(~good)[0])
+    found = float(rows[token, head, channel])
+    raise NonFiniteError(
+        f"{what}: {found} at layer {layer}, token {token}, head {head}, channel {channel}; values must be "
+        f"finite and at most {FP16_MAX:g} in magnitude",
+        layer=layer,
+        token=token,
+        head=head,
+        channel=channel,
+    )

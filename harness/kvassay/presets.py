@@ -1,0 +1,57 @@
+"""Named specs, and the role each plays in a verdict."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final
+
+from .errors import SpecError
+from .spec import Spec
+from .suggest import did_you_mean
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A named set of spec fields. `role`: product, experiment, baseline or control."""
+
+    name: str
+    role: str
+    fields: MappingProxyType[str, Any]
+
+    @property
+    def judged(self) -> bool:
+        """Whether a reject of this preset sets the exit status."""
+        return self.role in ("product", "experiment")
+
+
+_TURBO: Final = {
+    "keys": "turbo:3.5",
+    "values": "turbo:3",
+    "window": 128,
+    "sinks": 4,
+    "key_centre": "page",
+    "value_centre": "frozen",
+}
+
+PRESETS: Final = MappingProxyType(
+    {
+        name: Preset(name, role, MappingProxyType(fields))
+        for name, role, fields in (
+            ("fp16", "baseline", {"keys": "fp16", "values": "fp16"}),
+            ("turbo", "product", _TURBO),
+            ("turbo-qjl", "experiment", {**_TURBO, "keys": "turbo:3+qjl"}),
+            ("kivi", "control", {"keys": "kivi:2", "values": "kivi:2", "window": 32}),
+        )
+    }
+)
+
+
+def preset(name: str, **shape: Any) -> Spec:
+    """The Spec of a preset with the given shape; any spec field in `shape` overrides the preset's.
+
+    Raises SpecError for an unknown preset or field.
+    """
+    if name not in PRESETS:
+        raise SpecError(f"no preset {name!r}{did_you_mean(name, PRESETS)}")
+    return Spec.from_dict({**PRESETS[name].fields, **shape})
