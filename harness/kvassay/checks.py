@@ -1,4 +1,5 @@
-"""Input checks that every backend shares, so that the same mistake gets the same error everywhere."""
+"""Input checks that every backend shares, so that the same mistake gets the same error
+everywhere."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ def check_tokens(n: Any, length: int) -> int:
 def check_append(spec: Spec, layer: int, k: Any, v: Any) -> tuple[FloatArray, FloatArray]:
     """k and v as C-contiguous float32 (tokens, kv_heads, head_dim), finite and within fp16.
 
-    Strided or read-only arrays are fine and give the same result; another dtype or shape is refused.
+    Strided or read-only arrays are fine and give the same result; another dtype or shape is
+    refused.
     """
     shape = (spec.kv_heads, spec.head_dim)
     keys = _rows("append: k", k, shape)
@@ -51,7 +53,7 @@ def check_queries(spec: Spec, layer: int, q: Any, length: int) -> FloatArray:
     shape = (spec.query_heads, spec.head_dim)
     if isinstance(q, np.ndarray) and q.ndim == 2:
         q = q[np.newaxis]
-    queries = _rows("attend: q", q, shape)
+    queries: FloatArray = _rows("attend: q", q, shape)
     n = len(queries)
     if n == 0:
         raise InputError("attend: q has no queries; give at least one")
@@ -70,7 +72,8 @@ def check_score_query(spec: Spec, layer: int, q: Any, length: int) -> FloatArray
             f"scores: q must be (query_heads, head_dim) = {(spec.query_heads, spec.head_dim)}, "
             f"not {_describe(q)}"
         )
-    return check_queries(spec, layer, q, length)[0]
+    query: FloatArray = check_queries(spec, layer, q, length)[0]
+    return query
 
 
 def _describe(value: Any) -> str:
@@ -101,8 +104,8 @@ def _check_range(what: str, rows: FloatArray, layer: int) -> None:
     token, head, channel = (int(i) for i in np.argwhere(~good)[0])
     found = float(rows[token, head, channel])
     raise NonFiniteError(
-        f"{what}: {found} at layer {layer}, token {token}, head {head}, channel {channel}; values must be "
-        f"finite and at most {FP16_MAX:g} in magnitude",
+        f"{what}: {found} at layer {layer}, token {token}, head {head}, channel {channel}; "
+        f"values must be finite and at most {FP16_MAX:g} in magnitude",
         layer=layer,
         token=token,
         head=head,

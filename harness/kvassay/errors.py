@@ -28,7 +28,8 @@ class UnavailableError(KvassayError):
 
 
 class RegistryError(KvassayError):
-    """A backend that cannot be registered: duplicate name, wrong signature, other protocol version."""
+    """A backend that cannot be registered: duplicate name, wrong signature, other protocol
+    version."""
 
 
 class InputError(KvassayError, ValueError):
@@ -36,11 +37,10 @@ class InputError(KvassayError, ValueError):
 
 
 class NonFiniteError(InputError):
-    """NaN, infinity, or a magnitude fp16 cannot hold; layer, token, head and channel are attributes."""
+    """NaN, infinity, or a magnitude fp16 cannot hold; layer, token, head and channel are
+    attributes."""
 
-    def __init__(
-        self, message: str, *, layer: int, token: int, head: int, channel: int
-    ) -> None:
+    def __init__(self, message: str, *, layer: int, token: int, head: int, channel: int) -> None:
         super().__init__(message)
         self.layer = layer
         self.token = token
@@ -49,7 +49,8 @@ class NonFiniteError(InputError):
 
 
 class StateError(KvassayError):
-    """Not possible in this state: attend on an empty cache, more queries than tokens, closed cache."""
+    """Not possible in this state: attend on an empty cache, more queries than tokens, closed
+    cache."""
 
 
 class TruncateError(StateError):

@@ -1,6 +1,7 @@
 """What a backend is: the classes every backend implements and every suite drives.
 
-`Backend.prepare(spec)` gives a `Cache`, one sequence. Semantics of every operation are in docs/lifecycle.md,
+`Backend.prepare(spec)` gives a `Cache`, one sequence. Semantics of every operation are in
+docs/lifecycle.md,
 the numbers in docs/numeric-contract.md. `PROTOCOL_VERSION` changes when a method changes meaning.
 """
 
@@ -22,9 +23,7 @@ from .spec import Spec
 PROTOCOL_VERSION: Final = 1
 
 FloatArray = NDArray[np.float32]
-Status = Literal[
-    "ready", "emulated", "not-built", "unsupported-cpu", "missing-package", "broken"
-]
+Status = Literal["ready", "emulated", "not-built", "unsupported-cpu", "missing-package", "broken"]
 #: The keys of `Cache.nbytes`, in the order reports print them.
 BYTE_PARTS: Final = (
     "codes",
@@ -92,7 +91,8 @@ class Cache(ABC):
     def attend(self, layer: int, q: FloatArray) -> FloatArray:
         """Attention of q (query_heads, head_dim) or (n, query_heads, head_dim); same shape out.
 
-        n queries are causal over the last n tokens. Raises InputError, NonFiniteError, StateError, SpanError.
+        n queries are causal over the last n tokens. Raises InputError, NonFiniteError, StateError,
+        SpanError.
         """
 
     @abstractmethod
@@ -162,7 +162,8 @@ class Backend(ABC):
 
     name: str
     variant: str
-    #: Promises the numeric contract bit for bit; else `bound` says how far scores and outputs may be off.
+    #: Promises the numeric contract bit for bit; else `bound` says how far scores and outputs may
+    # be off.
     exact: bool = True
     #: Relative RMS bound against the reference, for backends that are not exact.
     bound: float | None = None
@@ -196,7 +197,8 @@ class BackendProvider(ABC):
 
     @abstractmethod
     def variants(self) -> Mapping[str, Availability]:
-        """Every variant this provider knows, best first, with its availability. Must be cheap and safe."""
+        """Every variant this provider knows, best first, with its availability. Must be cheap and
+        safe."""
 
     @abstractmethod
     def load(self, variant: str) -> Backend:

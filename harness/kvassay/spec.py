@@ -123,7 +123,8 @@ class Spec:
     """What a cache stores and how.
 
     Shapes: keys and values of a layer are (tokens, kv_heads, head_dim), queries
-    (query_heads, head_dim). `window` and `sinks` count tokens kept as fp16; `span` is how many of the newest
+    (query_heads, head_dim). `window` and `sinks` count tokens kept as fp16; `span` is how many of
+    the newest
     tokens may be attended at all (None: all). `softmax_scale` None is 1/sqrt(head_dim).
     `layer_overrides` maps a layer to the fields that differ there, for instance
     `{0: {"keys": "fp16", "values": "fp16"}}`. Raises SpecError naming the field.
@@ -179,8 +180,8 @@ class Spec:
             _check_int(name, getattr(self, name), low, high)
         if self.head_dim % 16:
             raise SpecError(
-                f"head_dim: {self.head_dim} is not a multiple of 16; kvassay stores exactly head_dim "
-                f"coordinates in stripes of 16, so pad keys, values and queries in the model instead"
+                f"head_dim: {self.head_dim} is not a multiple of 16; kvassay stores exactly "
+                f"head_dim coordinates in stripes of 16; pad keys, values and queries in the model"
             )
         if self.query_heads % self.kv_heads:
             raise SpecError(
@@ -256,7 +257,8 @@ class Spec:
             plain["layer_overrides"] = {int(layer): value for layer, value in overrides.items()}
         except (AttributeError, TypeError, ValueError):
             raise SpecError("layer_overrides: not a mapping from layer numbers") from None
-        return _build(cls, "spec", plain)
+        spec: Spec = _build(cls, "spec", plain)
+        return spec
 
     @cached_property
     def identity_text(self) -> str:
@@ -305,7 +307,8 @@ def _check_int(name: str, value: Any, low: int, high: int) -> None:
 def _check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
     if value not in choices:
         raise SpecError(
-            f"{name}: {value!r} is not one of {', '.join(choices)}{did_you_mean(str(value), choices)}"
+            f"{name}: {value!r} is not one of {', '.join(choices)}"
+            f"{did_you_mean(str(value), choices)}"
         )
 
 

@@ -1,0 +1,39 @@
+"""kvassay assays KV caches: correctness, parity, memory, performance and quality, with a
+verdict."""
+
+from ._version import __version__
+from .errors import KvassayError
+from .presets import preset
+from .protocol import (
+    PROTOCOL_VERSION,
+    Availability,
+    Backend,
+    BackendProvider,
+    Cache,
+    Counters,
+    Support,
+)
+from .records import RECORD_SCHEMA, Record
+from .registry import backends, load, register
+from .spec import Identity, Rope, Spec
+
+__all__ = [
+    "PROTOCOL_VERSION",
+    "RECORD_SCHEMA",
+    "Availability",
+    "Backend",
+    "BackendProvider",
+    "Cache",
+    "Counters",
+    "Identity",
+    "KvassayError",
+    "Record",
+    "Rope",
+    "Spec",
+    "Support",
+    "__version__",
+    "backends",
+    "load",
+    "preset",
+    "register",
+]

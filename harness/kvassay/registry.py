@@ -1,0 +1,139 @@
+"""Finds backends: entry points, `module:Class` names, and providers registered in the process."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Mapping
+from importlib.metadata import entry_points
+from typing import Any, Final
+
+from .errors import RegistryError, UnavailableError, UnknownBackendError
+from .protocol import PROTOCOL_VERSION, Availability, Backend, BackendProvider
+from .suggest import did_you_mean
+
+BACKEND_GROUP: Final = "kvassay.backends"
+
+_registered: dict[str, BackendProvider] = {}
+
+
+class ClassProvider(BackendProvider):
+    """A provider for a plain Backend class: one variant, always ready."""
+
+    def __init__(self, name: str, cls: type[Backend]) -> None:
+        self.name = name
+        self.protocol = getattr(cls, "protocol", PROTOCOL_VERSION)
+        self._class = cls
+
+    def variants(self) -> Mapping[str, Availability]:
+        return {getattr(self._class, "variant", "scalar"): Availability("ready")}
+
+    def load(self, variant: str) -> Backend:
+        return self._class()
+
+
+def register(provider: BackendProvider) -> None:
+    """Add a provider to this process; raises RegistryError on a duplicate name or wrong
+    signature."""
+    _check(provider, provider.name)
+    if provider.name in _registered or any(
+        point.name == provider.name for point in entry_points(group=BACKEND_GROUP)
+    ):
+        raise RegistryError(
+            f"a backend named {provider.name!r} exists already; choose another name"
+        )
+    _registered[provider.name] = provider
+
+
+def unregister(name: str) -> None:
+    """Remove a provider added by `register`."""
+    _registered.pop(name, None)
+
+
+def providers() -> dict[str, BackendProvider]:
+    """All providers by name."""
+    found: dict[str, BackendProvider] = {}
+    for point in entry_points(group=BACKEND_GROUP):
+        if point.name in found:
+            raise RegistryError(f"two packages offer a backend named {point.name!r}; uninstall one")
+        found[point.name] = _as_provider(point.name, point.load())
+    return dict(sorted({**found, **_registered}.items()))
+
+
+def provider(name: str) -> BackendProvider:
+    """The provider of a registered name or of `module:Class`."""
+    if ":" in name:
+        return _from_path(name)
+    known = providers()
+    if name not in known:
+        raise UnknownBackendError(
+            f"no backend {name!r}{did_you_mean(name, known)} (a class outside: module:Class)"
+        )
+    return known[name]
+
+
+def backends() -> dict[str, dict[str, Availability]]:
+    """Every backend and variant with its availability."""
+    return {name: dict(found.variants()) for name, found in providers().items()}
+
+
+def load(name: str, variant: str | None = None) -> Backend:
+    """The backend `name`; `variant` None takes the best that runs, any other runs exactly or
+    raises.
+
+    Raises UnknownBackendError for unknown names, UnavailableError where it cannot run here.
+    """
+    found = provider(name)
+    variants = found.variants()
+    if variant is None:
+        variant = next((key for key, state in variants.items() if state.runs), None)
+        if variant is None:
+            reasons = "; ".join(f"{key}: {_say(state)}" for key, state in variants.items())
+            raise UnavailableError(f"backend {name!r} has no variant that runs here ({reasons})")
+    if variant not in variants:
+        raise UnknownBackendError(
+            f"backend {name!r} has no variant {variant!r}{did_you_mean(variant, variants)}"
+        )
+    state = variants[variant]
+    if not state.runs:
+        raise UnavailableError(f"backend {name!r}, variant {variant!r}: {_say(state)}")
+    backend = found.load(variant)
+    if backend.variant != variant:
+        raise UnavailableError(
+            f"backend {name!r} was asked for variant {variant!r} but loaded {backend.variant!r}"
+        )
+    return backend
+
+
+def _say(state: Availability) -> str:
+    return f"{state.status}: {state.reason}" if state.reason else state.status
+
+
+def _from_path(name: str) -> BackendProvider:
+    module_name, _, attribute = name.partition(":")
+    try:
+        found = getattr(importlib.import_module(module_name), attribute)
+    except (ImportError, AttributeError) as error:
+        raise UnknownBackendError(f"cannot import backend {name!r}: {error}") from error
+    return _as_provider(name, found)
+
+
+def _as_provider(name: str, found: Any) -> BackendProvider:
+    if inspect.isclass(found) and issubclass(found, Backend):
+        found = ClassProvider(name, found)
+    elif inspect.isclass(found) and issubclass(found, BackendProvider):
+        found = found()
+    _check(found, name)
+    return found  # type: ignore[no-any-return]
+
+
+def _check(found: Any, name: str) -> None:
+    if not isinstance(found, BackendProvider):
+        raise RegistryError(
+            f"backend {name!r}: {found!r} is neither a Backend class nor a BackendProvider"
+        )
+    if found.protocol != PROTOCOL_VERSION:
+        raise RegistryError(
+            f"backend {name!r} speaks protocol {found.protocol}, "
+            f"this kvassay speaks {PROTOCOL_VERSION}"
+        )

@@ -1,0 +1,95 @@
+"""What a suite is: named tasks, each a function of plain data that measures and returns records.
+
+The gate runs tasks in worker processes; `pytest --pyargs kvassay_suites` runs the very same tasks
+as tests. Suites are found
+through the entry point group `kvassay.suites`; the harness never imports one by name.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import entry_points
+from typing import Any, Final, Literal, Protocol
+
+from .errors import RegistryError, UnknownBackendError
+from .records import Record
+from .suggest import did_you_mean
+
+SUITE_GROUP: Final = "kvassay.suites"
+#: quick answers within a minute; default is what tests and the gate run (pairwise grids); full is
+# every combination.
+Depth = Literal["quick", "default", "full"]
+
+
+@dataclass(frozen=True)
+class Target:
+    """A backend variant to measure: what `kvassay.load(backend, variant)` takes."""
+
+    backend: str
+    variant: str
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to measure."""
+
+    targets: tuple[Target, ...]
+    presets: tuple[str, ...]
+    depth: Depth = "default"
+    scope: str = "default"
+    model: str = "smollm2-135m"
+
+
+@dataclass(frozen=True)
+class Task:
+    """One piece of work: `function` is `module:name`, called with `arguments` (plain picklable
+    data).
+
+    `label` is shown while it runs and names the test; `weight` is the expected cost in seconds,
+    for the progress bar.
+    """
+
+    suite: str
+    label: str
+    function: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    target: Target | None = None
+    preset: str = ""
+    stage: str = ""
+    weight: float = 1.0
+
+    def run(self) -> list[Record]:
+        """Import the function and call it."""
+        module, _, name = self.function.partition(":")
+        function: Callable[..., list[Record]] = getattr(importlib.import_module(module), name)
+        return function(**self.arguments)
+
+
+class Suite(Protocol):
+    """What an entry point of the group `kvassay.suites` names."""
+
+    name: str
+
+    def tasks(self, request: Request) -> Sequence[Task]:
+        """The tasks for a request; never empty for a non-empty request."""
+        ...
+
+
+def suites() -> dict[str, Suite]:
+    """All installed suites by name; raises RegistryError on duplicates."""
+    found: dict[str, Suite] = {}
+    for point in entry_points(group=SUITE_GROUP):
+        if point.name in found:
+            raise RegistryError(f"two packages offer a suite named {point.name!r}; uninstall one")
+        found[point.name] = point.load()
+    return dict(sorted(found.items()))
+
+
+def get_suite(name: str) -> Suite:
+    """The suite of that name."""
+    found = suites()
+    if name not in found:
+        raise UnknownBackendError(f"no suite {name!r}{did_you_mean(name, found)}")
+    return found[name]
