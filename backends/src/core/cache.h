@@ -1,0 +1,126 @@
+/* The cache's own structures, private to core/cache*.c and core/dump*.c.
+ *
+ * Memory. Everything comes from the caller's allocator: one block shared by a cache and its forks (specs, plans,
+ * identity text), one block a cache (this struct, its layers, their frozen means), scratch, the thread pool, and a
+ * layer's token stores, page index and pages. The allocator is called from whichever thread uses a cache, so one
+ * that serves forks on several threads has to be safe for that.
+ *
+ * A page is its bytes followed by the number of caches that hold it; the last one releases it.
+ */
+#ifndef KVASSAY_CORE_CACHE_H
+#define KVASSAY_CORE_CACHE_H
+
+#include <stdatomic.h>
+
+#include "../include/kvassay.h"
+#include "fail.h"
+#include "threads.h"
+
+#define KV_MAX_LAYERS 65535u
+#define KV_MAX_THREADS 256u
+#define KV_MAX_LENGTH UINT32_MAX /* a page header has 32 bits for the position of a token */
+
+/* What a cache and its forks have in common; nothing but the count ever changes. */
+typedef struct kv_shared {
+  atomic_uint holders;
+  uint32_t layers;
+  uint32_t threads;
+  kv_allocator allocator;
+  kv_page_id id; /* the hashes; layer and token start are filled in a page at a time */
+  uint64_t bytes;
+  uint64_t scratch_bytes;
+  uint64_t identity_bytes;
+  uint8_t *identity;
+  kv_layer_spec *specs;
+  void **plans; /* one a layer; layers of equal spec share one */
+} kv_shared;
+
+/* fp16 tokens of both streams, [2][kv_heads][capacity][head_dim], keys first; the first `count` are in use. */
+typedef struct kv_store {
+  uint16_t *data;
+  uint64_t capacity;
+  uint64_t count;
+} kv_store;
+
+/* pages[0 .. page_count) are held. first_page + page_count == kv_sealed(spec, length) at all times. */
+typedef struct kv_layer {
+  uint64_t length;
+  kv_store sinks;
+  kv_store residual;
+  void **pages;
+  uint32_t page_capacity;
+  uint32_t page_count;
+  uint32_t first_page;
+  uint16_t *key_mean; /* room for the frozen means, NULL if the spec has none; meant once a page is sealed */
+  uint16_t *value_mean;
+} kv_layer;
+
+struct kv_cache {
+  kv_shared *shared;
+  uint64_t block_bytes;
+  uint64_t means_bytes; /* of which for frozen means */
+  void *scratch;
+  kv_pool *pool; /* NULL with one thread */
+  uint64_t allocated;
+  uint64_t peak_allocated;
+  uint64_t allocations;
+  uint64_t pages_encoded;
+  uint64_t pages_scanned;
+  int32_t damaged; /* code of an encode that failed half-way; nothing but destroy and reset is possible */
+  kv_layer layers[];
+};
+
+/* ---- sizes: sums and products that stay at UINT64_MAX once they are too large ---- */
+
+uint64_t kv_add(uint64_t a, uint64_t b);
+uint64_t kv_mul(uint64_t a, uint64_t b);
+uint64_t kv_align_up(uint64_t bytes, uint64_t multiple); /* multiple: a power of two */
+
+/* ---- errors ---- */
+
+int32_t kv_at_layer(int32_t code, uint32_t layer, kv_error *error); /* names the layer in a failure; returns code */
+/* What every call on a cache asks first. */
+int32_t kv_usable(const kv_cache *cache, kv_error *error);
+int32_t kv_usable_layer(const kv_cache *cache, uint32_t layer, kv_error *error);
+
+/* ---- memory, counted ---- */
+
+extern const kv_allocator kv_default_allocator;
+void *kv_take(const kv_allocator *allocator, uint64_t bytes); /* NULL also for sizes no machine has */
+void *kv_cache_take(kv_cache *cache, uint64_t bytes);
+void kv_cache_give_back(kv_cache *cache, void *pointer, uint64_t bytes);
+void kv_cache_count(kv_cache *cache, uint64_t bytes); /* bills bytes that another cache asked for */
+
+int32_t kv_shared_create(const kv_cache_config *config, kv_shared **shared, kv_error *error);
+void kv_shared_hold(kv_shared *shared);
+void kv_shared_release(kv_shared *shared);
+int32_t kv_cache_new(kv_shared *shared, kv_cache **cache, kv_error *error); /* holds shared if it succeeds */
+
+uint64_t kv_page_allocation(const kv_cache *cache, uint32_t layer); /* page bytes and the count behind them */
+void *kv_page_take(kv_cache *cache, uint32_t layer);                /* held once */
+void kv_page_hold(kv_cache *cache, uint32_t layer, void *page);
+void kv_page_drop(kv_cache *cache, uint32_t layer, void *page);
+uint64_t kv_index_bytes(uint64_t pages);
+
+/* ---- token stores ---- */
+
+uint64_t kv_store_bytes(const kv_layer_spec *spec, uint64_t tokens);
+kv_rows kv_store_rows(const kv_layer_spec *spec, const kv_store *store, int values);
+/* Data for `capacity` tokens, nothing in use. KV_E_MEMORY leaves `store` as it was. */
+int32_t kv_store_take(kv_cache *cache, const kv_layer_spec *spec, uint64_t capacity, kv_store *store, kv_error *error);
+void kv_store_give_back(kv_cache *cache, const kv_layer_spec *spec, kv_store *store);
+void kv_store_copy(const kv_layer_spec *spec, kv_store *to, const kv_store *from); /* the tokens in use */
+/* Appends `tokens` tokens of float32 [tokens][kv_heads][head_dim], already checked. There must be room. */
+void kv_store_append(const kv_layer_spec *spec, kv_store *store, const float *keys, const float *values,
+                     uint64_t tokens);
+void kv_store_drop_oldest(const kv_layer_spec *spec, kv_store *store, uint64_t tokens);
+
+/* ---- life-cycle rules (docs/lifecycle.md), functions of spec and length alone ---- */
+
+uint64_t kv_sealed(const kv_layer_spec *spec, uint64_t length);
+uint64_t kv_first_live(const kv_layer_spec *spec, uint64_t length); /* number of the first live page, at most sealed */
+kv_state kv_layer_state(const kv_cache *cache, uint32_t layer);
+void kv_layer_retire(kv_cache *cache, uint32_t layer, uint64_t first); /* drops held pages before number `first` */
+void kv_layer_keep_pages(kv_cache *cache, uint32_t layer, uint64_t count); /* drops pages from number `count` on */
+
+#endif
