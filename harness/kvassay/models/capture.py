@@ -1,0 +1,60 @@
+"""Queries, keys and values of a full-precision pass, the input of most measurements."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from kvassay.models.attention import CaptureAttention, Floats, FullAttention
+from kvassay.models.config import ModelConfig
+from kvassay.models.llama import Model
+from kvassay.models.tokenizer import Tokens
+
+
+@dataclass(frozen=True)
+class Capture:
+    """What a full-precision pass over a sequence gave.
+
+    config: of the model. tokens: int64 (tokens,). q: one float32 (tokens, query_heads, head_dim)
+    a layer; k, v: (tokens, kv_heads, head_dim); q and k after RoPE, without the softmax scale.
+    hidden: float32 (tokens, hidden), for ``Model.logits``. digest: ``token_digest(tokens)``.
+    """
+
+    config: ModelConfig
+    tokens: Tokens
+    q: tuple[Floats, ...]
+    k: tuple[Floats, ...]
+    v: tuple[Floats, ...]
+    hidden: Floats
+    digest: str
+
+
+def capture(model: Model, tokens: Sequence[int] | Tokens) -> Capture:
+    """Run ``model`` over ``tokens`` in full precision and keep q, k, v of every layer.
+
+    Takes 4 x (query_heads + 2 kv_heads) x head_dim bytes a token and layer: 112 KB a token for
+    SmolLM2-135M. The arrays are read-only.
+    """
+    attention = CaptureAttention(FullAttention())
+    hidden = model.hidden(tokens, attention)
+    result = Capture(
+        config=model.config,
+        tokens=np.array(tokens, dtype=np.int64),
+        q=tuple(attention.q),
+        k=tuple(attention.k),
+        v=tuple(attention.v),
+        hidden=hidden,
+        digest=token_digest(tokens),
+    )
+    result.tokens.flags.writeable = False
+    for array in (hidden, *result.q, *result.k, *result.v):
+        array.flags.writeable = False
+    return result
+
+
+def token_digest(tokens: Sequence[int] | Tokens) -> str:
+    """Hex sha256 of token ids written as little-endian uint32."""
+    return hashlib.sha256(np.asarray(tokens).astype("<u4").tobytes()).hexdigest()
