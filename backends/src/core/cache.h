@@ -42,7 +42,7 @@ typedef struct kv_store {
   uint64_t count;
 } kv_store;
 
-/* pages[0 .. page_count) are held. first_page + page_count == kv_sealed(spec, length) at all times. */
+/* pages[0 .. page_count) are held. first_page + page_count == kv_pages_sealed(spec, length) at all times. */
 typedef struct kv_layer {
   uint64_t length;
   kv_store sinks;
@@ -117,7 +117,7 @@ void kv_store_drop_oldest(const kv_layer_spec *spec, kv_store *store, uint64_t t
 
 /* ---- life-cycle rules (docs/lifecycle.md), functions of spec and length alone ---- */
 
-uint64_t kv_sealed(const kv_layer_spec *spec, uint64_t length);
+uint64_t kv_pages_sealed(const kv_layer_spec *spec, uint64_t length);
 uint64_t kv_first_live(const kv_layer_spec *spec, uint64_t length); /* number of the first live page, at most sealed */
 kv_state kv_layer_state(const kv_cache *cache, uint32_t layer);
 void kv_layer_retire(kv_cache *cache, uint32_t layer, uint64_t first); /* drops held pages before number `first` */

@@ -103,7 +103,7 @@ static int32_t reserve(kv_cache *cache, uint32_t layer, uint64_t tokens, reserva
     code = reserve_store(cache, spec, &at->residual, at->residual.count + beyond,
                          (uint64_t)spec->window + spec->page_tokens, &out->residual, error);
   if (code == KV_OK)
-    code = reserve_pages(cache, layer, kv_sealed(spec, end) - kv_sealed(spec, at->length), out, error);
+    code = reserve_pages(cache, layer, kv_pages_sealed(spec, end) - kv_pages_sealed(spec, at->length), out, error);
   return code;
 }
 

@@ -7,7 +7,7 @@
 
 /* KV_OK if this layer can be cut to n tokens, else why not. */
 static int32_t reachable(const kv_layer_spec *spec, const kv_layer *at, uint64_t n) {
-  uint64_t sealed = kv_sealed(spec, n), first = kv_first_live(spec, n);
+  uint64_t sealed = kv_pages_sealed(spec, n), first = kv_first_live(spec, n);
   if (n >= at->length) return KV_OK;
   if (n > spec->sinks && sealed != (uint64_t)at->first_page + at->page_count &&
       n != spec->sinks + sealed * spec->page_tokens)
@@ -17,7 +17,7 @@ static int32_t reachable(const kv_layer_spec *spec, const kv_layer *at, uint64_t
 
 /* From a length that one layer refuses to the next below or above that it might accept. */
 static uint64_t step(const kv_layer_spec *spec, const kv_layer *at, uint64_t n, int up) {
-  uint64_t sealed = kv_sealed(spec, n), page_start = spec->sinks + sealed * spec->page_tokens;
+  uint64_t sealed = kv_pages_sealed(spec, n), page_start = spec->sinks + sealed * spec->page_tokens;
   uint64_t last = (uint64_t)at->first_page + at->page_count;
   if (reachable(spec, at, n) == KV_E_SPAN) return up ? n + 1 : n - 1;
   if (spec->window == 0) return up ? page_start + spec->page_tokens : page_start;
@@ -53,7 +53,7 @@ static int32_t refuse(const kv_cache *cache, uint32_t layer, int32_t code, uint6
 static void cut(kv_cache *cache, uint32_t layer, uint64_t n) {
   const kv_layer_spec *spec = &cache->shared->specs[layer];
   kv_layer *at = &cache->layers[layer];
-  uint64_t sealed = kv_sealed(spec, n), in_pages = spec->sinks + sealed * spec->page_tokens;
+  uint64_t sealed = kv_pages_sealed(spec, n), in_pages = spec->sinks + sealed * spec->page_tokens;
   if (n >= at->length) return;
   kv_layer_keep_pages(cache, layer, sealed);
   if (n < at->sinks.count) at->sinks.count = n;

@@ -3,13 +3,13 @@
 
 #include <string.h>
 
-uint64_t kv_sealed(const kv_layer_spec *spec, uint64_t length) {
+uint64_t kv_pages_sealed(const kv_layer_spec *spec, uint64_t length) {
   uint64_t kept = (uint64_t)spec->sinks + spec->window;
   return length <= kept ? 0 : (length - kept) / spec->page_tokens;
 }
 
 uint64_t kv_first_live(const kv_layer_spec *spec, uint64_t length) {
-  uint64_t sealed = kv_sealed(spec, length);
+  uint64_t sealed = kv_pages_sealed(spec, length);
   uint64_t unseen = (uint64_t)spec->sinks + spec->span; /* before token length - span, not counting sinks */
   uint64_t first;
   if (spec->span == 0 || length <= unseen) return 0;

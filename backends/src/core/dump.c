@@ -8,7 +8,7 @@
 
 kv_section kv_section_at(const kv_layer_spec *spec, uint64_t page_bytes, uint64_t length, uint64_t after) {
   uint64_t width = (uint64_t)spec->kv_heads * spec->head_dim * sizeof(uint16_t);
-  uint64_t sealed = kv_sealed(spec, length), tokens;
+  uint64_t sealed = kv_pages_sealed(spec, length), tokens;
   kv_section at = {.start = kv_align_up(after, 64), .page_bytes = page_bytes};
   if (sealed > 0 && spec->key_centre == KV_CENTRE_FROZEN) at.key_mean_bytes = width;
   if (sealed > 0 && spec->value_centre == KV_CENTRE_FROZEN) at.value_mean_bytes = width;
