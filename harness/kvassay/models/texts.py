@@ -75,7 +75,7 @@ def dialogue_tokens(model: Model, dialogue: Dialogue, system: str = SYSTEM) -> D
     answer: list[npt.NDArray[np.bool_]] = []
     for role, (header, body, tail) in _parts(dialogue, system):
         for text, is_body in ((header, False), (body, True), (tail, False)):
-            piece = model.tokenizer.encode(text)
+            piece = model.tokenizer.encode(text, bos=not ids)
             ids.append(piece)
             answer.append(np.full(len(piece), is_body and role == "assistant"))
     return DialogueTokens(np.concatenate(ids), np.concatenate(answer))

@@ -52,11 +52,12 @@ class Tokenizer:
         identity = (pre, pieces, kinds, merges, self.bos, self.eos, self.add_bos)
         self.hash = hashlib.sha256(json.dumps(identity).encode()).hexdigest()
 
-    def encode(self, text: str, special: bool = True) -> Tokens:
+    def encode(self, text: str, special: bool = True, bos: bool = True) -> Tokens:
         """Token ids of ``text``, int64 (tokens,).
 
         With ``special`` the texts of special tokens in ``text`` become those tokens, and a BOS
         is put in front if the model asks for one; without it they are ordinary characters.
+        bos: false for a text that continues another.
         Raises InputError for a byte the vocabulary has no token for, rather than dropping it.
         """
         try:
@@ -70,7 +71,7 @@ class Tokenizer:
             )
         self._bpe.encode_special_tokens = not special
         ids = list(self._bpe.encode(text, add_special_tokens=False).ids)
-        if special and self.add_bos and self.bos is not None:
+        if special and bos and self.add_bos and self.bos is not None:
             ids.insert(0, self.bos)
         return np.asarray(ids, dtype=np.int64)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -63,6 +64,14 @@ def test_rendering_is_the_models_chat_form() -> None:
         "<|im_start|>user\nHi<|im_end|>\n"
         "<|im_start|>assistant\nYes.<|im_end|>\n"
     )
+
+
+def test_a_bos_stands_once_before_the_dialogue(tmp_path: Path) -> None:
+    path = write_gguf(tmp_path / "bos.gguf", metadata={"tokenizer.ggml.add_bos_token": True})
+    model, chat = models.load(path), models.dialogues()[0]
+    tokens, _ = models.dialogue_tokens(model, chat)
+    np.testing.assert_array_equal(tokens, model.tokenizer.encode(models.render(chat)))
+    assert tokens[:2].tolist() == [1, 1]  # the BOS, then the first turn's own start mark
 
 
 @pytest.mark.parametrize("chat", models.dialogues(), ids=lambda chat: chat.subject)
