@@ -1,0 +1,85 @@
+"""Parity: a target against the reference, to the last bit, over specs, shapes and chunkings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import kvassay
+from kvassay.errors import KvassayError
+from kvassay.suite import Request, Target, Task
+
+from ..common import MATH, ONE_LAYER, describe
+from .grid import cases, page_cases, preset_cases
+
+#: Cases in one task of the full grid: a few seconds of work.
+BATCH = 24
+
+
+class ParitySuite:
+    """Every target against the backend `reference`; the reference against its own chunkings."""
+
+    name = "parity"
+
+    def tasks(self, request: Request) -> Sequence[Task]:
+        """Tasks for each target; raises KvassayError where a target supports no case at all."""
+        return [task for target in request.targets for task in _target_tasks(target, request)]
+
+
+def _target_tasks(target: Target, request: Request) -> list[Task]:
+    depth = request.depth
+    tasks = [
+        _task(target, f"page: {_label(case)}", [case], MATH)
+        for case in _supported(target, page_cases(depth))
+    ]
+    for name in request.presets:
+        tasks += [
+            _task(target, _label(case), [case], ONE_LAYER, name)
+            for case in preset_cases(name, depth)
+        ]
+    grid = _supported(target, cases(depth))
+    step = BATCH if depth == "full" else 1
+    for start in range(0, len(grid), step):
+        batch = grid[start : start + step]
+        label = _label(batch[0]) if step == 1 else f"cases {start} to {start + len(batch) - 1}"
+        tasks.append(_task(target, label, batch, ONE_LAYER))
+    return tasks
+
+
+def _supported(target: Target, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The cases whose spec the target executes: others are no evidence, none at all an error."""
+    backend = kvassay.load(target.backend, target.variant)
+    kept = [case for case in found if backend.supports(kvassay.Spec.from_dict(case["spec"]))]
+    if not kept:
+        raise KvassayError(f"{target.backend} {target.variant} supports none of parity's specs")
+    return kept
+
+
+def _label(case: dict[str, Any]) -> str:
+    spec = kvassay.Spec.from_dict(case["spec"])
+    return f"{describe(spec)} {case['inputs']} t{case['threads']} {case['plan']}"
+
+
+def _task(
+    target: Target, label: str, batch: list[dict[str, Any]], stage: str, preset: str = ""
+) -> Task:
+    return Task(
+        suite="parity",
+        label=label,
+        function="kvassay_suites.parity.measure:measure",
+        arguments={
+            "backend": target.backend,
+            "variant": target.variant,
+            "stage": stage,
+            "subject": label,
+            "cases": batch,
+            "preset": preset,
+        },
+        target=target,
+        preset=preset,
+        stage=stage,
+        weight=0.2 * len(batch),
+    )
+
+
+suite = ParitySuite()

