@@ -37,7 +37,8 @@ HalfArray = NDArray[np.float16]
 
 @dataclass(frozen=True)
 class LayerDump:
-    """One layer of a dump. fp16 arrays are (kv_heads, tokens, head_dim), means (kv_heads, head_dim)."""
+    """One layer of a dump. fp16 arrays are (kv_heads, tokens, head_dim), means (kv_heads,
+    head_dim)."""
 
     length: int
     first_page: int
@@ -89,7 +90,8 @@ def pack_dump(spec: Spec, layers: Sequence[LayerDump]) -> bytes:
 def parse_dump(spec: Spec, data: bytes) -> list[LayerDump]:
     """The layers of a dump of an equal spec, every byte checked before anything is returned.
 
-    Raises PageError for damage and IdentityError, with the first differing field, for another cache's dump.
+    Raises PageError for damage and IdentityError, with the first differing field, for another
+    cache's dump.
     """
     text_size, layers = _check_header(data)
     records_at = _check_identity(spec, data, text_size)
@@ -179,7 +181,8 @@ def _check_identity(spec: Spec, data: bytes, size: int) -> int:
     if difference is not None:
         field, expected, found = difference
         raise IdentityError(
-            f"dump: {field} is {found}, this cache has {expected}; restore with the spec it was made with",
+            f"dump: {field} is {found}, this cache has {expected}; restore with the spec "
+            f"it was made with",
             field=field,
         )
     if text != spec.identity_text:
@@ -251,8 +254,15 @@ def _read_section(spec: Spec, index: int, place: _Place, data: bytes) -> LayerDu
     key_mean, value_mean, *tokens = arrays
     sink_keys, sink_values, residual_keys, residual_values = (t for t in tokens if t is not None)
     return LayerDump(
-        *(place.length, place.first_page, key_mean, value_mean),
-        *(sink_keys, sink_values, residual_keys, residual_values, pages),
+        length=place.length,
+        first_page=place.first_page,
+        key_mean=key_mean,
+        value_mean=value_mean,
+        sink_keys=sink_keys,
+        sink_values=sink_values,
+        residual_keys=residual_keys,
+        residual_values=residual_values,
+        pages=pages,
     )
 
 

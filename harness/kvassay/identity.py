@@ -7,10 +7,11 @@ from typing import Any
 
 
 def first_difference(expected_text: str, found_text: str) -> tuple[str, str, str] | None:
-    """The first differing field (dotted where nested) with its expected and found value as JSON, or None.
+    """The first differing field (dotted where nested) with its expected and found value as JSON, or
+    None.
 
-    Fields are compared in the order of the text, which is sorted. A field that one side lacks reads "missing".
-    Raises ValueError where a text is not a JSON object.
+    Fields are compared in the order of the text, which is sorted. A field that one side lacks reads
+    "missing". Raises ValueError where a text is not a JSON object.
     """
     expected, found = json.loads(expected_text), json.loads(found_text)
     if not isinstance(expected, dict) or not isinstance(found, dict):

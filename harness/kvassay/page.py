@@ -1,6 +1,7 @@
 """The page format: header, layout of the body, codes, CRC (docs/page-format.md).
 
-A description that backends, suites and tests share. It says where numbers are, never what they mean.
+A description that backends, suites and tests share. It says where numbers are, never what they
+mean.
 """
 
 from __future__ import annotations
@@ -239,9 +240,10 @@ class Stream:
 class PageLayout:
     """Streams of a page by name, in their order, and its size.
 
-    Names: key_codes, value_codes, key_signs, key_scales, key_norms, value_scales, key_steps, key_minima,
-    value_steps, value_minima, key_mean, key_maxima, norm_maxima, value_maxima; only those that the codecs call
-    for. Packed codes and signs have shape (kv_heads, bytes), uint8; fp16 streams (kv_heads, tokens, channels).
+    Names: key_codes, value_codes, key_signs, key_scales, key_norms, value_scales, key_steps,
+    key_minima, value_steps, value_minima, key_mean, key_maxima, norm_maxima, value_maxima; only
+    those that the codecs call for. Packed codes and signs have shape (kv_heads, bytes), uint8; fp16
+    streams (kv_heads, tokens, channels).
     """
 
     def __init__(self, shape: PageShape) -> None:
@@ -340,7 +342,8 @@ def assemble(layout: PageLayout, header: Header, arrays: dict[str, NDArray[Any]]
 
 
 def read_codes(page: bytes, shape: PageShape, stream: str) -> NDArray[Any]:
-    """Codes of "keys" or "values": uint8 (kv_heads, tokens, channels), or the fp16 numbers themselves."""
+    """Codes of "keys" or "values": uint8 (kv_heads, tokens, channels), or the fp16 numbers
+    themselves."""
     codec = shape.keys if stream == "keys" else shape.values
     raw = PageLayout(shape)["key_codes" if stream == "keys" else "value_codes"].read(page)
     if codec.family == "fp16":
@@ -354,7 +357,8 @@ def flip_code(
 ) -> bytes:
     """The page with one code of "keys" or "values" changed and the CRC repaired.
 
-    Changed is the top bit of a code (the centroid's sign for turbo), the top mantissa bit of an fp16 number.
+    Changed is the top bit of a code (the centroid's sign for turbo), the top mantissa bit of an
+    fp16 number.
     """
     codec = shape.keys if stream == "keys" else shape.values
     where = PageLayout(shape)["key_codes" if stream == "keys" else "value_codes"]

@@ -16,7 +16,8 @@ from .page import Header, PageLayout, Stream, crc
 from .spec import Identity, LayerSpec
 
 _F32_SMALLEST_NORMAL: Final = np.float32(2.0**-126)
-#: Names of the header fields as docs/page-format.md has them, where they are not the attribute's name.
+#: Names of the header fields as docs/page-format.md has them, where they are not the attribute's
+#: name.
 _FIELD_NAMES: Final = {
     "keys": "key mode",
     "values": "value mode",
@@ -37,7 +38,8 @@ def check_page(
     token_start: int,
     identity: Identity | None = None,
 ) -> None:
-    """Refuse a page that is damaged (PageError) or belongs elsewhere (IdentityError, with its field).
+    """Refuse a page that is damaged (PageError) or belongs elsewhere (IdentityError, with its
+    field).
 
     Nothing is allocated from numbers that the page declares.
     """
@@ -71,7 +73,8 @@ def _shown(value: Any) -> str:
 
 
 def _check_numbers(stream: Stream, page: bytes) -> None:
-    """Scales and steps finite and not negative, maxima also normal or 0, other fp16 numbers finite."""
+    """Scales and steps finite and not negative, maxima also normal or 0, other fp16 numbers
+    finite."""
     if stream.dtype == np.uint8:
         return
     numbers = stream.read(page)

@@ -1,8 +1,8 @@
 """Packing of b-bit codes into tiles of 64, and the two orders in which a page holds them.
 
-Format only (docs/page-format.md, "Tiles"); what a code stands for is the codec's business. A tile has 16
-lanes of 4 summands, code number `4 * lane + summand`. Keys put tokens on lanes and sum over channels,
-values put channels on lanes and sum over tokens.
+Format only (docs/page-format.md, "Tiles"); what a code stands for is the codec's business. A tile
+has 16 lanes of 4 summands, code number `4 * lane + summand`. Keys put tokens on lanes and sum over
+channels, values put channels on lanes and sum over tokens.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ def pack_tiles(codes: Codes, bits: int) -> Codes:
     if bits == 1:
         return np.packbits(codes, axis=-1, bitorder="little")
     if bits == 3:
-        return np.concatenate([pack_tiles(codes & 3, 2), pack_tiles(codes >> 2, 1)], axis=-1)
+        return np.concatenate(
+            [pack_tiles(codes & np.uint8(3), 2), pack_tiles(codes >> np.uint8(2), 1)], axis=-1
+        )
     size = 8 * bits
     packed = np.zeros((*codes.shape[:-1], size), np.uint8)
     for part in range(TILE // size):
@@ -77,7 +79,8 @@ def unpack_keys(packed: Codes, splits: Splits, tokens: int) -> Codes:
 
 
 def pack_values(codes: Codes, splits: Splits) -> Codes:
-    """Value codes (..., tokens, channels) as the bytes of a head (..., n), groups of 16 channels."""
+    """Value codes (..., tokens, channels) as the bytes of a head (..., n), groups of 16
+    channels."""
     *lead, _, _ = codes.shape
     runs = []
     for start, count, bits in splits:
@@ -101,7 +104,8 @@ def unpack_values(packed: Codes, splits: Splits, tokens: int) -> Codes:
 
 
 def _channel_groups(start: int, count: int) -> list[tuple[int, int]]:
-    """Groups of a span as (first channel, channels): 16 at a time, then 8 where half a group is left."""
+    """Groups of a span as (first channel, channels): 16 at a time, then 8 where half a group is
+    left."""
     return [
         (first, min(LANES, start + count - first)) for first in range(start, start + count, LANES)
     ]

@@ -1,8 +1,9 @@
 """The operations of the numeric contract: binary32, one rounding each, sums in their written order.
 
-Sections 0 and 10 of docs/numeric-contract.md. Numpy rounds every elementwise float32 operation to nearest even
-and never contracts two of them; what it does not promise is the order of `sum` and of products of matrices, so
-neither is used on floats here. Matrices of integers are multiplied in float64, which is exact below 2^53.
+Sections 0 and 10 of docs/numeric-contract.md. Numpy rounds every elementwise float32 operation to
+nearest even and never contracts two of them; what it does not promise is the order of `sum` and of
+products of matrices, so neither is used on floats here. Matrices of integers are multiplied in
+float64, which is exact below 2^53.
 """
 
 from __future__ import annotations
@@ -62,7 +63,8 @@ def f16(x: F32) -> F16:
 
 
 def f16s(x: F32) -> F16:
-    """`f16` that saturates: the largest finite number, with the sign of x, where f16 would overflow."""
+    """`f16` that saturates: the largest finite number, with the sign of x, where f16 would
+    overflow."""
     return np.clip(x, -F16_MAX, F16_MAX).astype(np.float16)
 
 
@@ -101,7 +103,8 @@ def _fold16(sums: F32) -> F32:
 
 
 def ordered_sum(weights: F32, rows: F32) -> F32:
-    """Sum over tokens, in token order, of weights (..., r, tokens) * rows (..., tokens, d): (..., r, d)."""
+    """Sum over tokens, in token order, of weights (..., r, tokens) * rows (..., tokens, d):
+    (..., r, d)."""
     lead = np.broadcast_shapes(weights.shape[:-2], rows.shape[:-2])
     total = np.zeros((*lead, weights.shape[-2], rows.shape[-1]), np.float32)
     for token in range(weights.shape[-1]):
@@ -111,7 +114,8 @@ def ordered_sum(weights: F32, rows: F32) -> F32:
 
 def integer_dot(a: NDArray[np.generic], b: NDArray[np.generic]) -> I32:
     """Exact products of integer matrices (..., r, n) and (..., n, c) whose sums fit int32."""
-    return np.matmul(a.astype(np.float64), b.astype(np.float64)).astype(np.int32)
+    product: I32 = np.matmul(a.astype(np.float64), b.astype(np.float64)).astype(np.int32)
+    return product
 
 
 def ex2(x: F32) -> F32:

@@ -27,6 +27,7 @@ _BLOCK: Final = 1 << 14
 _TOKENS_AT_ONCE: Final = 256
 
 Mask = NDArray[np.bool_]
+Positions = NDArray[np.int64]
 
 
 @dataclass
@@ -56,7 +57,7 @@ class Softmax:
         self.maximum = np.where(take, top, self.maximum)
 
 
-def attended(spec: LayerSpec, tokens: NDArray[np.int64], visible: NDArray[np.int64]) -> Mask:
+def attended(spec: LayerSpec, tokens: Positions, visible: Positions) -> Mask:
     """Which tokens (...) queries of these visible lengths (n) attend: (n, ...)."""
     v = visible.reshape(-1, *(1,) * tokens.ndim)
     mask = tokens < v
@@ -79,7 +80,8 @@ def attend(state: LayerState, transforms: dict[int, Transform], q: F32) -> tuple
 
 
 def scores(state: LayerState, transforms: dict[int, Transform], q: F32) -> tuple[F32, int]:
-    """Logits (query_heads, tokens) of one query (query_heads, d), and how many heads of pages were read."""
+    """Logits (query_heads, tokens) of one query (query_heads, d), and how many heads of pages
+    were read."""
     spec = state.spec
     query = prepare_query(spec, transforms, q[np.newaxis])
     visible = np.array([state.length])
@@ -101,7 +103,7 @@ def scores(state: LayerState, transforms: dict[int, Transform], q: F32) -> tuple
 
 
 def _attend_block(
-    state: LayerState, transforms: dict[int, Transform], q: F32, visible: NDArray[np.int64]
+    state: LayerState, transforms: dict[int, Transform], q: F32, visible: Positions
 ) -> tuple[F32, int]:
     spec = state.spec
     query = prepare_query(spec, transforms, q)
@@ -113,7 +115,7 @@ def _attend_block(
         chunk = Softmax.starting(m0, spec.head_dim)
         rows = _by_rows(spec, mask)
         _scan(stack, query, state.means, rows, chunk)
-        has = rows.any(axis=(0, 3))
+        has = np.asarray(rows.any(axis=(0, 3)))
         top, al, be = whole.rescaled(np.where(has, chunk.maximum, _ZERO), has)
         added = single(chunk.values * be[..., np.newaxis])
         whole.update(has, top, al, single(chunk.total * be), added)
@@ -127,7 +129,7 @@ def _attend_block(
 def _scan(stack: PageStack, query: Query, means: Means, mask: Mask, chunk: Softmax) -> None:
     """Add the pages of a chunk, masked (pages, heads, rows, tokens), to its softmax."""
     t = page_logits(stack, query, means.keys)
-    has = mask.any(axis=3)
+    has = np.asarray(mask.any(axis=3))
     mp = np.where(mask, t, _ABSENT).max(axis=3)
     mp = np.where(has, mp, _ZERO)
     below = np.where(mask, single(t - mp[..., np.newaxis]), _ZERO)
@@ -140,7 +142,7 @@ def _scan(stack: PageStack, query: Query, means: Means, mask: Mask, chunk: Softm
         chunk.update(take, top, al, single(sums[page] * be), values.term(page, be))
 
 
-def _chunks(state: LayerState, visible: NDArray[np.int64]) -> Iterator[tuple[list[int], Mask]]:
+def _chunks(state: LayerState, visible: Positions) -> Iterator[tuple[list[int], Mask]]:
     """Pages with an attended token, chunk by chunk: their numbers and masks (n, pages, tokens)."""
     spec = state.spec
     within = np.arange(spec.page_tokens)
@@ -154,7 +156,8 @@ def _chunks(state: LayerState, visible: NDArray[np.int64]) -> Iterator[tuple[lis
 
 
 def _by_rows(spec: LayerSpec, mask: Mask) -> Mask:
-    """Masks (n, pages, tokens) as (pages, heads, rows, tokens): equal for the queries of one group."""
+    """Masks (n, pages, tokens) as (pages, heads, rows, tokens): equal for the queries of one
+    group."""
     rows = np.repeat(mask.swapaxes(0, 1), spec.group, axis=1)[:, np.newaxis]
     return np.broadcast_to(rows, (rows.shape[0], spec.kv_heads, *rows.shape[2:]))
 
@@ -170,16 +173,17 @@ def _fp16_logits(state: LayerState, query: Query, seen: Mask) -> F32:
     return np.concatenate([empty, *parts], axis=-1)
 
 
-def _fp16_part(state: LayerState, query: Query, visible: NDArray[np.int64]) -> tuple[F32, F32, F32]:
+def _fp16_part(state: LayerState, query: Query, visible: Positions) -> tuple[F32, F32, F32]:
     """M0 (-inf where absent) and l0, both (heads, rows), and R (heads, rows, d)."""
     spec = state.spec
     mask = attended(spec, state.fp16_positions(), visible)
-    seen = mask.any(axis=0)
+    seen = np.asarray(mask.any(axis=0))
     mask = mask[:, seen]
     t = _fp16_logits(state, query, seen)
     # s16 numbers the attended tokens without holes: a stable sort moves the holes behind them.
     order = np.argsort(~mask, axis=1, kind="stable")
-    mask, order = (np.repeat(a, spec.group, axis=0)[np.newaxis] for a in (mask, order))
+    order = np.repeat(order, spec.group, axis=0)[np.newaxis]
+    mask = np.repeat(mask, spec.group, axis=0)[np.newaxis]
     m0 = np.where(mask, t, _ABSENT).max(axis=2, initial=_ABSENT)
     base = np.where(m0 == _ABSENT, _ZERO, m0)
     below = np.where(mask, single(t - base[..., np.newaxis]), _ZERO)

@@ -74,7 +74,12 @@ class ReferenceCache(Cache):
         self._note_peak()
 
     def _note_peak(self) -> None:
-        self._peak = max(self._peak, sum(self.nbytes.values()))
+        self._held = [sum(state.nbytes().values()) for state in self._states]
+        self._peak = max(self._peak, self._table_bytes() + sum(self._held))
+
+    def _table_bytes(self) -> int:
+        tables = (transform.arrays() for transform in self._transforms.values())
+        return sum(array.nbytes for arrays in tables for array in arrays)
 
     def append(self, layer: int, k: FloatArray, v: FloatArray) -> None:
         require_open(self._closed)
@@ -88,7 +93,8 @@ class ReferenceCache(Cache):
         self._states[layer] = after
         self._encoded += after.sealed - before.sealed
         self._ran = True
-        self._note_peak()
+        self._held[layer] = sum(after.nbytes().values())
+        self._peak = max(self._peak, self._table_bytes() + sum(self._held))
 
     def attend(self, layer: int, q: FloatArray) -> FloatArray:
         require_open(self._closed)
@@ -98,8 +104,8 @@ class ReferenceCache(Cache):
         for visible in range(state.length - len(queries) + 1, state.length + 1):
             if state.unreachable(visible):
                 raise SpanError(
-                    f"attend: the query at position {visible - 1} of layer {layer} attends tokens that "
-                    f"left the span and were retired; ask for fewer queries at once"
+                    f"attend: the query at position {visible - 1} of layer {layer} attends "
+                    f"tokens that left the span and were retired; ask for fewer queries at once"
                 )
         require_ieee()
         out, scanned = _allocating(lambda: attend(state, self._transforms, queries))
@@ -130,8 +136,7 @@ class ReferenceCache(Cache):
         for state in self._states:
             for part, size in state.nbytes().items():
                 held[part] += size
-        for transform in self._transforms.values():
-            held["headers"] += sum(array.nbytes for array in transform.arrays())
+        held["headers"] += self._table_bytes()
         return held
 
     @property
@@ -155,6 +160,7 @@ class ReferenceCache(Cache):
                 raise TruncateError(message, allowed=allowed)
             raise type(refusal)(message)
         self._states = [state.cut(n) for state in self._states]
+        self._note_peak()
 
     def _refusal(self, n: int) -> StateError | None:
         refusals = (state.refusal(n) for state in self._states)

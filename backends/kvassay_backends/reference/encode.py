@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -20,16 +21,24 @@ from .transform import KEYS, SIGNS, VALUES, Transform
 Arrays = dict[str, NDArray[Any]]
 
 
+@lru_cache
+def layout_of(spec: LayerSpec) -> PageLayout:
+    """The page layout of a layer."""
+    return PageLayout(spec)
+
+
 @dataclass(frozen=True)
 class Means:
-    """Frozen means of a layer (kv_heads, head_dim), where the spec has them and page 0 was sealed."""
+    """Frozen means of a layer (kv_heads, head_dim), where the spec has them and page 0 was
+    sealed."""
 
     keys: F16 | None = None
     values: F16 | None = None
 
 
 def page_mean(tokens: F16) -> F16:
-    """The mean of tokens (heads, tokens, d) a head and channel, summed in token order (section 3)."""
+    """The mean of tokens (heads, tokens, d) a head and channel, summed in token order (section
+    3)."""
     total = np.zeros((tokens.shape[0], tokens.shape[2]), np.float32)
     for j in range(tokens.shape[1]):
         total += f32(tokens[:, j])
@@ -63,7 +72,7 @@ def seal(
     if own_mean is not None:
         arrays["key_mean"] = own_mean
     header = Header.of(spec, layer, token_start, identity)
-    return assemble(PageLayout(spec), header, arrays)
+    return assemble(layout_of(spec), header, arrays)
 
 
 def _centred(tokens: F16, mean: F16 | None) -> F32:

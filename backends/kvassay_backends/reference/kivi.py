@@ -1,4 +1,5 @@
-"""KIVI: asymmetric codes in groups of 32, keys per channel over tokens, values per token over channels (section 6)."""
+"""KIVI: asymmetric codes in groups of 32, keys per channel over tokens, values per token over
+channels (section 6)."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ def encode_keys(r: F32, bits: int) -> tuple[NDArray[np.uint8], F16, F16]:
 
 
 def encode_values(r: F32, bits: int) -> tuple[NDArray[np.uint8], F16, F16]:
-    """Codes (heads, tokens, d), steps and minima (heads, groups, tokens) of r (heads, tokens, d)."""
+    """Codes (heads, tokens, d), steps and minima (heads, groups, tokens) of r (heads, tokens,
+    d)."""
     parts = [_encode(r[..., group], bits, axis=2) for group in groups(r.shape[2])]
     codes, steps, minima = zip(*parts, strict=True)
 

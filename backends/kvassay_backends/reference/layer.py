@@ -1,7 +1,8 @@
-"""The state of one layer as a value: every operation gives a new state and leaves the old one as it was.
+"""The state of one layer as a value: every operation gives a new state and leaves the old one as it
+was.
 
-docs/lifecycle.md. A cache replaces its states only when an operation has succeeded, so a failure in the middle
-changes nothing.
+docs/lifecycle.md. A cache replaces its states only when an operation has succeeded, so a failure in
+the middle changes nothing.
 """
 
 from __future__ import annotations
@@ -14,11 +15,10 @@ from numpy.typing import NDArray
 
 from kvassay.dumpformat import LayerDump, first_live_page
 from kvassay.errors import SpanError, StateError, TruncateError
-from kvassay.page import PageLayout
 from kvassay.spec import Identity, LayerSpec
 
 from .arithmetic import F16, F32, f16
-from .encode import Means, frozen_means, seal
+from .encode import Means, frozen_means, layout_of, seal
 from .transform import Transform
 
 Stream = Literal["keys", "values"]
@@ -26,7 +26,8 @@ Stream = Literal["keys", "values"]
 
 @dataclass(frozen=True)
 class Rows:
-    """fp16 keys and values of some consecutive tokens, (heads, capacity, d), `used` of them filled."""
+    """fp16 keys and values of some consecutive tokens, (heads, capacity, d), `used` of them
+    filled."""
 
     keys: F16
     values: F16
@@ -77,7 +78,8 @@ class Rows:
 
     def bytes_of(self, tokens: int) -> int:
         """Bytes that this many tokens take."""
-        return 4 * self.keys.shape[0] * tokens * self.keys.shape[2]
+        heads, _, d = self.keys.shape
+        return 4 * int(heads) * tokens * int(d)
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,7 @@ class LayerState:
     pages: tuple[bytes, ...] = ()
     retired: int = 0
     length: int = 0
-    means: Means = Means()
+    means: Means = field(default_factory=Means)
 
     @classmethod
     def empty(
@@ -116,12 +118,20 @@ class LayerState:
         return self.pages[number - self.retired]
 
     def appended(self, k: F32, v: F32) -> LayerState:
-        """After appending k and v (tokens, heads, d), a page's worth at a time."""
-        state, step = self._retire(), self.spec.page_tokens
-        for start in range(0, len(k), step):
-            keys, values = (f16(x[start : start + step]).transpose(1, 0, 2) for x in (k, v))
+        """After appending k and v (tokens, heads, d), each time up to where a page falls due."""
+        state, start = self._retire(), 0
+        while start < len(k):
+            end = start + state._room()
+            keys, values = (f16(x[start:end]).transpose(1, 0, 2) for x in (k, v))
             state = state._grow(keys, values)._seal_due()
+            start = end
         return state
+
+    def _room(self) -> int:
+        """Tokens until the next page falls due."""
+        spec = self.spec
+        due = spec.sinks + spec.window + (self.sealed + 1) * spec.page_tokens
+        return due - self.length
 
     def _retire(self) -> LayerState:
         """Without the pages that no later query can reach."""
@@ -142,19 +152,19 @@ class LayerState:
         return replace(self, sinks=sinks, residual=residual, length=self.length + n)
 
     def _seal_due(self) -> LayerState:
-        state, spec = self, self.spec
-        while state.sealed < spec.sealed(state.length):
-            keys = state.residual.get("keys")[:, : spec.page_tokens]
-            values = state.residual.get("values")[:, : spec.page_tokens]
-            means = frozen_means(spec, keys, values) if state.sealed == 0 else state.means
-            start = spec.sinks + state.sealed * spec.page_tokens
-            page = seal(
-                *(spec, state.transforms, means, keys, values),
-                *(state.layer, start, state.identity),
-            )
-            residual = state.residual.without_first(spec.page_tokens)
-            state = replace(state, residual=residual, pages=(*state.pages, page), means=means)
-        return state
+        spec = self.spec
+        if self.sealed == spec.sealed(self.length):
+            return self
+        keys = self.residual.get("keys")[:, : spec.page_tokens]
+        values = self.residual.get("values")[:, : spec.page_tokens]
+        means = frozen_means(spec, keys, values) if self.sealed == 0 else self.means
+        start = spec.sinks + self.sealed * spec.page_tokens
+        page = seal(
+            *(spec, self.transforms, means, keys, values),
+            *(self.layer, start, self.identity),
+        )
+        residual = self.residual.without_first(spec.page_tokens)
+        return replace(self, residual=residual, pages=(*self.pages, page), means=means)
 
     def refusal(self, n: int) -> StateError | None:
         """Why this layer cannot be cut to n tokens, None if it can."""
@@ -170,8 +180,8 @@ class LayerState:
         live = first_live_page(spec, n)
         if live < min(s, self.retired):
             return SpanError(
-                f"truncate: page {live} of layer {self.layer} is inside the span again at {n} tokens, "
-                f"but was retired"
+                f"truncate: page {live} of layer {self.layer} is inside the span again at "
+                f"{n} tokens, but was retired"
             )
         return None
 
@@ -194,11 +204,11 @@ class LayerState:
 
     def forked(self) -> LayerState:
         """Equal state: pages shared, fp16 tokens copied."""
-        rows = {
-            name: Rows.copied(part.get("keys"), part.get("values"))
-            for name, part in (("sinks", self.sinks), ("residual", self.residual))
-        }
-        return replace(self, **rows)
+        sinks, residual = (
+            Rows.copied(rows.get("keys"), rows.get("values"))
+            for rows in (self.sinks, self.residual)
+        )
+        return replace(self, sinks=sinks, residual=residual)
 
     def live_pages(self) -> tuple[bytes, ...]:
         """Pages that a query of the present length may reach."""
@@ -254,8 +264,9 @@ class LayerState:
         )
 
     def nbytes(self) -> dict[str, int]:
-        """Bytes of arrays and pages that this layer holds, by part; transforms belong to the cache."""
-        page = PageLayout(self.spec).parts
+        """Bytes of arrays and pages that this layer holds, by part; transforms belong to the
+        cache."""
+        page = layout_of(self.spec).parts
         held = {part: size * len(self.pages) for part, size in page.items()}
         for mean in (self.means.keys, self.means.values):
             held["means"] += 0 if mean is None else mean.nbytes

@@ -1,7 +1,8 @@
-"""Reading sealed pages: logits from key streams, weighted sums from value streams (sections 8 and 10).
+"""Reading sealed pages: logits from key streams, weighted sums from value streams (sections 8 and
+10).
 
-Arrays have the axes (pages, heads, rows, tokens or channels); rows are the queries of a KV head's group. The
-integers that come out of the bytes live only as long as the call.
+Arrays have the axes (pages, heads, rows, tokens or channels); rows are the queries of a KV head's
+group. The integers that come out of the bytes live only as long as the call.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvassay.codec import Codec
-from kvassay.page import PageLayout
 from kvassay.spec import LayerSpec
 from kvassay.tiles import unpack_keys, unpack_values
 
 from . import kivi, turbo
 from .arithmetic import F16, F32, const, d16, f32, integer_dot, ordered_sum, rne, s16, single
 from .codebook import spans
+from .encode import layout_of
 from .query import KIVI_BOUND, Query, integer_vector, projection_constant
 from .scales import Scales
 from .transform import gain_exponent
@@ -34,7 +35,7 @@ class PageStack:
 
     def __init__(self, spec: LayerSpec, pages: Sequence[bytes]) -> None:
         self.spec = spec
-        self._layout = PageLayout(spec)
+        self._layout = layout_of(spec)
         self._raw = np.frombuffer(b"".join(pages), np.uint8).reshape(len(pages), -1)
 
     def read(self, name: str) -> NDArray[Any]:
@@ -116,7 +117,8 @@ def _kivi_logits(stack: PageStack, query: Query) -> F32:
 
 @dataclass(frozen=True)
 class WeightedValues:
-    """What each page adds to the output: `numbers` (pages, heads, rows, d), times `factor` where there is one."""
+    """What each page adds to the output: `numbers` (pages, heads, rows, d), times `factor` where
+    there is one."""
 
     numbers: F32
     factor: F32 | None
@@ -156,7 +158,8 @@ def _weigh_kivi(stack: PageStack, p: F32, codes: NDArray[np.uint8]) -> F32:
 
 
 def _whole_weights(w: F32) -> tuple[F32, F32]:
-    """W (..., rows) and weights (..., rows, tokens) as whole numbers up to 16383, all 0 where W is tiny."""
+    """W (..., rows) and weights (..., rows, tokens) as whole numbers up to 16383, all 0 where W
+    is tiny."""
     largest = w.max(axis=-1)
     tiny = largest < _LEAST_WEIGHT
     factor = single(np.float32(WEIGHT_BOUND) / np.where(tiny, np.float32(1), largest))

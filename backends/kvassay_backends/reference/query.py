@@ -28,7 +28,8 @@ class IntegerVector:
 
 @dataclass(frozen=True)
 class Query:
-    """Queries in units of log 2, (heads, rows, d): rows are the queries of a KV head's group, query by query."""
+    """Queries in units of log 2, (heads, rows, d): rows are the queries of a KV head's group,
+    query by query."""
 
     log2: F32
     rotated: IntegerVector | None

@@ -1,4 +1,5 @@
-"""Stored scales of turbo: one number a vector, as a byte of its page's maximum or as fp16 (section 5, step 4)."""
+"""Stored scales of turbo: one number a vector, as a byte of its page's maximum or as fp16
+(section 5, step 4)."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from .codebook import FULL, HALF
 
 @dataclass(frozen=True)
 class Scales:
-    """Scales as a page holds them: `stored` (..., heads, tokens) and, except for fp16, `maxima` (..., heads)."""
+    """Scales as a page holds them: `stored` (..., heads, tokens) and, except for fp16, `maxima`
+    (..., heads)."""
 
     kind: str
     stored: NDArray[Any]
@@ -24,12 +26,13 @@ class Scales:
     def factor(self) -> F32:
         """`su`, (..., heads, tokens): what a reader multiplies token by token."""
         if self.kind == "u8log":
-            return _LOG_VALUES[self.stored]
+            return single(_LOG_VALUES[self.stored])
         return f32(self.stored)
 
     @property
     def unit(self) -> F32:
-        """`unit`, (..., heads): what a reader multiplies once a head. The scale is `factor * unit`."""
+        """`unit`, (..., heads): what a reader multiplies once a head. The scale is `factor *
+        unit`."""
         if self.maxima is None:
             return np.ones(self.stored.shape[:-1], np.float32)
         if self.kind == "u8log":

@@ -1,7 +1,7 @@
 """The orthogonal transform: signs, Hadamard blocks, one permutation (section 4).
 
-Every block has a power of two of channels that divides the head dim, so exactly d coordinates are kept for
-every head dim; two rounds with a permutation between them mix the blocks.
+Every block has a power of two of channels that divides the head dim, so exactly d coordinates are
+kept for every head dim; two rounds with a permutation between them mix the blocks.
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ def hadamard(x: F32, block: int) -> F32:
 
 
 class Transform:
-    """T and its transpose for one stream of a seed: `inverse(forward(x)) == 2^exponent * x` but for rounding."""
+    """T and its transpose for one stream of a seed: `inverse(forward(x)) == 2^exponent * x` but
+    for rounding."""
 
     def __init__(self, d: int, rounds: int, seed: int, stream: int) -> None:
         generator = SplitMix64(seed, stream)

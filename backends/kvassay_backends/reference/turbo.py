@@ -1,4 +1,5 @@
-"""turbo: rotate, code every channel by an integer codebook, store one scale a vector (section 5)."""
+"""turbo: rotate, code every channel by an integer codebook, store one scale a vector (section
+5)."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ from .transform import Transform, store_gain
 
 @dataclass(frozen=True)
 class Coded:
-    """Vectors (heads, tokens, d) as codes uint8 and scales; `signs` and `norms` only with `+qjl`."""
+    """Vectors (heads, tokens, d) as codes uint8 and scales; `signs` and `norms` only with
+    `+qjl`."""
 
     codes: NDArray[np.uint8]
     scales: Scales
@@ -28,7 +30,8 @@ class Coded:
 def encode(
     codec: Codec, r: F32, transform: Transform, kind: str, projection: Transform | None, keys: bool
 ) -> Coded:
-    """Code r (heads, tokens, d). Keys get the unbiased scale, values and `+qjl` keys the least-squares one."""
+    """Code r (heads, tokens, d). Keys get the unbiased scale, values and `+qjl` keys the
+    least-squares one."""
     y = transform.forward(r)
     store = store_gain(transform.exponent)
     books = spans(codec, r.shape[-1])
