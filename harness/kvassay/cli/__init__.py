@@ -1,0 +1,63 @@
+"""The command line: `kvassay list | gate | parity | correctness | memory | quality | explain |
+plan`.
+
+Exit status: 0 pass, 1 reject, 2 not measured or bad usage.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Final
+
+import typer
+
+from ..errors import KvassayError
+from . import judging, planning, showing
+from .terminal import Session, errors
+
+#: What typer raises for bad usage; it has carried its own copy of click since 0.2x.
+_USAGE_ERROR: Final[type[Exception]] = typer.BadParameter.__mro__[2]
+
+app = typer.Typer(
+    name="kvassay",
+    help="Assay quantized KV caches: correctness, parity, memory and quality, with a verdict.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+showing.add_to(app)
+judging.add_to(app)
+planning.add_to(app)
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run a command line and return its exit status; errors become one line on stderr."""
+    session = Session()
+    try:
+        status = app(arguments, obj=session, standalone_mode=False)
+        return int(status or 0)
+    except _USAGE_ERROR as error:
+        say = getattr(error, "format_message", error.__str__)
+        return _refuse(say() or "see kvassay --help", session)
+    except KvassayError as error:
+        return _refuse(str(error), session)
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        return _refuse(f"{where}{error.strerror or error}", session)
+    except (KeyboardInterrupt, typer.Abort):
+        return _refuse("interrupted", session)
+
+
+def main() -> None:
+    """Entry point of the `kvassay` script."""
+    sys.exit(run())
+
+
+def _refuse(message: str, session: Session) -> int:
+    if session.verbose:
+        errors().print(traceback.format_exc(), markup=False, style="dim")
+    errors().print(f"error: {' '.join(message.split())}", markup=False, soft_wrap=True)
+    return 2

@@ -1,0 +1,210 @@
+"""`kvassay gate`, and one command a suite: measure, judge, report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from ..errors import KvassayError
+from ..gate import UNJUDGED, Judgement, Question, judge
+from ..records import Record, RecordWriter, read_records
+from ..rules import Scope
+from ..runner import DEFAULT_TIMEOUT, collect_tasks, opening_records, run, target_tasks
+from ..suite import Depth, Request
+from .progress import watching
+from .selecting import choose_presets, choose_suites, choose_targets
+from .tables import print_judgement
+from .terminal import Verbose, errors, is_verbose, output
+
+SUITE_COMMANDS: Final = {
+    "correctness": "Transforms, codecs, scales, oracle and faults",
+    "parity": "Bits of every backend against the reference",
+    "memory": "Bytes billed and held, scratch, shadows and peaks",
+    "quality": "Attention and next tokens of tiny and real models",
+}
+
+Backends = Annotated[
+    list[str] | None,
+    typer.Option("--backend", help="Backend name or module:Class; repeatable (default: all)."),
+]
+Variants = Annotated[
+    list[str] | None, typer.Option("--variant", help="Variant; repeatable (default: all that run).")
+]
+Presets = Annotated[
+    list[str] | None, typer.Option("--preset", help="Preset; repeatable (default: all).")
+]
+Suites = Annotated[
+    list[str] | None, typer.Option("--suite", help="Only this suite and its rules; repeatable.")
+]
+JsonPath = Annotated[
+    Path | None, typer.Option("--json", help="Write records to this file, one JSON line each.")
+]
+ReportPath = Annotated[Path | None, typer.Option("--report", help="Write the HTML report here.")]
+Source = Annotated[
+    Path | None, typer.Option("--from", help="Judge the records of this file; measure nothing.")
+]
+Model = Annotated[str, typer.Option("--model", help="Model name, or the path of a GGUF file.")]
+Jobs = Annotated[
+    int | None, typer.Option("--jobs", min=1, help="Worker processes (default: cores, at most 2).")
+]
+Timeout = Annotated[float, typer.Option("--timeout", min=1.0, help="Seconds a task may take.")]
+ScopeName = Annotated[Scope, typer.Option("--scope", help="Which rules must be measured.")]
+Quick = Annotated[bool, typer.Option("--quick", help="Smallest grids: an answer in a minute.")]
+DepthName = Annotated[Depth | None, typer.Option("--depth", help="How thoroughly suites measure.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
+
+DEFAULT_MODEL: Final = "smollm2-135m"
+
+
+@dataclass(frozen=True)
+class Execution:
+    """How to run, as opposed to what."""
+
+    json: Path | None
+    report: Path | None
+    model: str
+    jobs: int | None
+    timeout: float
+    quiet: bool
+    verbose: bool
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the commands."""
+    app.command()(gate)
+    for name, what in SUITE_COMMANDS.items():
+        text = f"{what}: this suite alone in full depth, judged by its own rules."
+        app.command(name, help=text)(_suite_command(name))
+
+
+def gate(
+    context: typer.Context,
+    backend: Backends = None,
+    variant: Variants = None,
+    preset: Presets = None,
+    suite: Suites = None,
+    scope: ScopeName = "default",
+    quick: Quick = False,
+    depth: DepthName = None,
+    json: JsonPath = None,
+    report: ReportPath = None,
+    source: Source = None,
+    model: Model = DEFAULT_MODEL,
+    jobs: Jobs = None,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> int:
+    """Judge backends by all rules: PASS, REJECT or NOT MEASURED, with evidence.
+
+    Writes results.jsonl and report.html, or the paths given. Scope full measures in full depth.
+    """
+    report = report or Path("report.html")
+    if source is not None:
+        if any((json, quick, depth, suite, backend, variant, preset)):
+            raise KvassayError(
+                "--from judges what was recorded: give only --scope and --report with it"
+            )
+        return _judge_again(source, scope, context, report)
+    if quick and depth:
+        raise KvassayError("--quick and --depth contradict each other: give one of them")
+    question = Question(
+        scope=scope,
+        targets=choose_targets(backend or [], variant or []),
+        presets=choose_presets(preset or []),
+        suites=tuple(suite or ()),
+        depth="quick" if quick else depth or ("full" if scope == "full" else "default"),
+    )
+    json = json or Path("results.jsonl")
+    how = Execution(json, report, model, jobs, timeout, quiet, is_verbose(context))
+    return _measure(question, how)
+
+
+def _suite_command(name: str) -> Callable[..., int]:
+    def command(
+        context: typer.Context,
+        backend: Backends = None,
+        variant: Variants = None,
+        preset: Presets = None,
+        scope: ScopeName = "default",
+        depth: DepthName = "full",
+        json: JsonPath = None,
+        report: ReportPath = None,
+        model: Model = DEFAULT_MODEL,
+        jobs: Jobs = None,
+        timeout: Timeout = DEFAULT_TIMEOUT,
+        quiet: Quiet = False,
+        verbose: Verbose = False,
+    ) -> int:
+        question = Question(
+            scope=scope,
+            targets=choose_targets(backend or [], variant or []),
+            presets=choose_presets(preset or []),
+            suites=(name,),
+            depth=depth or "full",
+        )
+        how = Execution(json, report, model, jobs, timeout, quiet, is_verbose(context))
+        return _measure(question, how)
+
+    return command
+
+
+def _measure(question: Question, how: Execution) -> int:
+    """Run the suites, judge, print, write; the exit status."""
+    request = Request(
+        targets=question.targets,
+        presets=question.presets,
+        depth=question.depth,
+        scope=question.scope,
+        model=how.model,
+    )
+    tasks = target_tasks(question.targets)
+    tasks += collect_tasks(choose_suites(question.suites), request)
+    records: list[Record] = []
+    with ExitStack() as stack:
+        writer = stack.enter_context(RecordWriter(how.json)) if how.json else None
+
+        def keep(new: Iterable[Record]) -> None:
+            new = list(new)
+            records.extend(new)
+            if writer:
+                writer.write(new)
+
+        keep(opening_records(question))
+        watch = stack.enter_context(watching(tasks, errors(), how.quiet))
+        summary = run(tasks, keep, jobs=how.jobs, timeout=how.timeout, watch=watch)
+    judgement = judge(records, question)
+    _show(judgement, records, how.report, how.verbose)
+    if how.json:
+        output().print(f"records: {how.json}", markup=False, soft_wrap=True)
+    if summary.interrupted:
+        kept = f"; {how.json} holds what was measured" if how.json else ""
+        raise KvassayError(f"interrupted: {summary.done} of {summary.tasks} tasks ended{kept}")
+    return judgement.exit_status
+
+
+def _judge_again(source: Path, scope: Scope, context: typer.Context, report: Path) -> int:
+    records = list(read_records(source))
+    question = Question.of(records)
+    if context.get_parameter_source("scope").name != "DEFAULT":  # type: ignore[union-attr]
+        question = replace(question, scope=scope)
+    judgement = judge(records, question)
+    _show(judgement, records, report, is_verbose(context))
+    return judgement.exit_status
+
+
+def _show(judgement: Judgement, records: list[Record], report: Path | None, verbose: bool) -> None:
+    if report:
+        from ..report import write_report  # draws plots: slow to import
+
+        write_report(report, judgement, records)
+    print_judgement(output(), judgement, verbose)
+    if judgement.problem and judgement.exit_status == UNJUDGED:
+        errors().print(f"error: {judgement.problem}", markup=False, soft_wrap=True)
+    if report:
+        output().print(f"report: {report}", markup=False, soft_wrap=True)

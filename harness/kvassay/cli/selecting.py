@@ -1,0 +1,73 @@
+"""Which backends, variants and presets a command line means."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+
+from ..errors import KvassayError, SpecError, UnavailableError, UnknownBackendError
+from ..presets import PRESETS
+from ..protocol import Availability
+from ..registry import provider, providers
+from ..suggest import did_you_mean
+from ..suite import Suite, Target, suites
+
+
+def choose_targets(backends: Sequence[str], variants: Sequence[str]) -> tuple[Target, ...]:
+    """Targets for names given by a user: by default every variant that runs here.
+
+    What was named must exist and run; it is never replaced. Raises UnknownBackendError or
+    UnavailableError.
+    """
+    if any(":" in name for name in backends) and "" not in sys.path:
+        sys.path.insert(0, "")  # module:Class of the folder one works in
+    known = {name: dict(provider(name).variants()) for name in _unique(backends) or providers()}
+    if unknown := [v for v in variants if not any(v in found for found in known.values())]:
+        options = {variant for found in known.values() for variant in found}
+        raise UnknownBackendError(
+            f"no variant {unknown[0]!r} among {', '.join(known)}{did_you_mean(unknown[0], options)}"
+        )
+    targets: list[Target] = []
+    for name, found in known.items():
+        wanted = {v: state for v, state in found.items() if not variants or v in variants}
+        running = [Target(name, variant) for variant, state in wanted.items() if state.runs]
+        missing = {variant: state for variant, state in wanted.items() if not state.runs}
+        if missing and (variants or (backends and not running)):
+            raise UnavailableError(f"backend {name!r} cannot run here: {_reasons(missing)}")
+        targets += running
+    if not targets:
+        raise UnavailableError("no backend runs here; see: kvassay list")
+    return tuple(targets)
+
+
+def choose_presets(names: Sequence[str]) -> tuple[str, ...]:
+    """Presets by name, all by default; raises SpecError for an unknown one."""
+    for name in names:
+        if name not in PRESETS:
+            raise SpecError(f"no preset {name!r}{did_you_mean(name, PRESETS)}")
+    return tuple(_unique(names) or PRESETS)
+
+
+def choose_suites(names: Sequence[str]) -> list[Suite]:
+    """Installed suites by name, all by default; raises UnknownBackendError for an unknown one."""
+    try:
+        found = suites()
+    except (ImportError, AttributeError) as error:
+        raise KvassayError(f"a suite cannot be imported: {error}; reinstall its package") from error
+    if not found:
+        raise KvassayError("no suite is installed; reinstall kvassay with pip")
+    for name in names:
+        if name not in found:
+            raise UnknownBackendError(f"no suite {name!r}{did_you_mean(name, found)}")
+    return [found[name] for name in _unique(names) or found]
+
+
+def _unique(names: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(names))
+
+
+def _reasons(states: dict[str, Availability]) -> str:
+    return "; ".join(
+        f"{variant}: {state.status}" + (f", {state.reason}" if state.reason else "")
+        for variant, state in states.items()
+    )

@@ -1,0 +1,52 @@
+"""The terminal: consoles, and the options that every command shares."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import Annotated, TextIO
+
+import typer
+from rich.console import Console
+
+#: Width of tables where there is no terminal to ask.
+_WIDTH = 100
+
+
+@dataclass
+class Session:
+    """What one command line keeps besides its arguments."""
+
+    verbose: bool = False
+
+
+def output() -> Console:
+    """Standard output; colours only on a terminal."""
+    return _console(sys.stdout)
+
+
+def errors() -> Console:
+    """Standard error."""
+    return _console(sys.stderr)
+
+
+def _console(stream: TextIO) -> Console:
+    width = None if stream.isatty() else _WIDTH
+    return Console(file=stream, width=width, highlight=False, emoji=False)
+
+
+def _set_verbose(context: typer.Context, value: bool) -> bool:
+    if value:
+        context.ensure_object(Session).verbose = True
+    return value
+
+
+def is_verbose(context: typer.Context) -> bool:
+    """Whether -v was given."""
+    return context.ensure_object(Session).verbose
+
+
+Verbose = Annotated[
+    bool,
+    typer.Option("-v", "--verbose", callback=_set_verbose, help="Show tracebacks and evidence."),
+]

@@ -1,0 +1,119 @@
+"""What the figures of a run depend on besides the code: machine, interpreter, packages."""
+
+from __future__ import annotations
+
+import os
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, Final
+
+import psutil
+
+from ._version import __version__
+from .pool import cores
+from .records import Record
+from .registry import backends, providers
+
+#: Instruction sets that kernels of this field choose between.
+FLAGS_OF_INTEREST: Final = (
+    "ssse3", "sse4_1", "avx", "avx2", "fma", "f16c", "avx_vnni", "avx512f", "avx512bw",
+    "avx512vbmi", "avx512_vnni", "avx512_bf16", "amx_int8", "neon", "asimd", "asimddp", "i8mm",
+    "sve", "sve2",
+)  # fmt: skip
+_PACKAGES: Final = ("numpy", "scipy", "cffi", "gguf", "tokenizers", "wasmtime", "onnxruntime")
+
+
+def describe_machine() -> dict[str, Any]:
+    """Plain data for reports: system, processor, memory in bytes, package versions."""
+    model, flags = _processor()
+    return {
+        "kvassay": __version__,
+        "system": platform.platform(),
+        "machine": platform.machine(),
+        "processor": model,
+        "flags": [flag for flag in FLAGS_OF_INTEREST if flag in flags],
+        "cores": cores(),
+        "memory_bytes": psutil.virtual_memory().total,
+        "python": f"{platform.python_implementation()} {platform.python_version()}",
+        "packages": {name: found for name in _PACKAGES if (found := _version(name))},
+    }
+
+
+def machine_record() -> Record:
+    """The machine as a record, kept with the results that were measured on it."""
+    return Record(
+        suite="run",
+        check="run.machine",
+        stage="",
+        backend="",
+        variant="",
+        value=float(cores()),
+        unit="cores",
+        comparisons=1,
+        detail=describe_machine(),
+    )
+
+
+def availability_records() -> list[Record]:
+    """One record for each variant of each backend: 1 if it runs here, status and reason."""
+    return [
+        Record(
+            suite="run",
+            check="run.availability",
+            stage="",
+            backend=name,
+            variant=variant,
+            value=float(state.runs),
+            unit="runs",
+            comparisons=1,
+            detail={"status": state.status, "reason": state.reason},
+        )
+        for name, variants in backends().items()
+        for variant, state in variants.items()
+    ]
+
+
+def describe_target(backend: str, variant: str) -> list[Record]:
+    """What a backend declares about itself. A task, since loading it may already crash."""
+    from .registry import load
+
+    loaded = load(backend, variant)
+    return [
+        Record(
+            suite="run",
+            check="run.target",
+            stage="",
+            backend=backend,
+            variant=variant,
+            value=1.0,
+            unit="loaded",
+            comparisons=1,
+            detail={
+                "exact": loaded.exact,
+                "bound": loaded.bound,
+                "build_id": loaded.build_id,
+                "protocol": providers()[backend].protocol if backend in providers() else None,
+            },
+        )
+    ]
+
+
+def _processor() -> tuple[str, frozenset[str]]:
+    """Model name and flags, from /proc/cpuinfo where there is one."""
+    fields: dict[str, str] = {}
+    path = Path("/proc/cpuinfo")
+    if os.path.exists(path):
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+            name, _, value = line.partition(":")
+            fields.setdefault(name.strip().lower(), value.strip())
+    model = fields.get("model name") or platform.processor() or platform.machine()
+    flags = fields.get("flags") or fields.get("features") or ""
+    return model, frozenset(flags.split())
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""

@@ -1,0 +1,277 @@
+"""Runs tasks and turns what happens to them into records: results, errors, crashes, timeouts."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from .errors import KvassayError
+from .gate import RUN, Question
+from .machine import availability_records, machine_record
+from .pool import IsolatedPool, WorkerDied, WorkerTimeout, default_jobs
+from .records import Record
+from .suite import Request, Suite, Target, Task
+
+#: Seconds a task may take; the longest of the shipped suites takes about a tenth of it.
+DEFAULT_TIMEOUT: Final = 1800.0
+_TICK: Final = 0.2
+
+Sink = Callable[[Iterable[Record]], None]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What became of a task: records, or an error in one line with what is known about it."""
+
+    records: tuple[Record, ...] = ()
+    seconds: float = 0.0
+    error: str = ""
+    evidence: str = ""
+
+
+class Watch(Protocol):
+    """Is told how a run goes."""
+
+    def running(self, tasks: Sequence[Task]) -> None:
+        """These tasks run now; called several times a second."""
+
+    def done(self, task: Task, answer: Answer) -> None:
+        """This task ended."""
+
+
+@dataclass
+class Summary:
+    """How a run went."""
+
+    tasks: int
+    done: int = 0
+    errors: int = 0
+    interrupted: bool = False
+    seconds: float = 0.0
+    ran: Counter[Target] = field(default_factory=Counter)
+
+
+def target_tasks(targets: Iterable[Target]) -> list[Task]:
+    """Tasks that record what each backend declares about itself."""
+    return [
+        Task(
+            suite=RUN,
+            label=f"load {target.backend}/{target.variant}",
+            function="kvassay.machine:describe_target",
+            arguments={"backend": target.backend, "variant": target.variant},
+            target=target,
+            weight=0.1,
+        )
+        for target in targets
+    ]
+
+
+def opening_records(question: Question) -> list[Record]:
+    """What a results file begins with: the question, the machine, what can run on it."""
+    request = Record(
+        suite=RUN,
+        check="run.request",
+        stage="",
+        backend="",
+        variant="",
+        value=float(len(question.targets)),
+        unit="targets",
+        comparisons=1,
+        detail=question.to_detail(),
+    )
+    return [request, machine_record(), *availability_records()]
+
+
+def collect_tasks(found: Iterable[Suite], request: Request) -> list[Task]:
+    """The tasks of suites for a request; a suite without any is an error, not a pass."""
+    tasks: list[Task] = []
+    for suite in found:
+        mine = suite.tasks(request)
+        if not mine:
+            raise KvassayError(
+                f"suite {suite.name!r} has no task for this request; widen backends or presets"
+            )
+        tasks += mine
+    if not tasks:
+        raise KvassayError("no suite was selected, so nothing would be measured")
+    return tasks
+
+
+def run(
+    tasks: Sequence[Task],
+    sink: Sink,
+    *,
+    jobs: int | None = None,
+    timeout: float = DEFAULT_TIMEOUT,
+    executor: Executor | None = None,
+    watch: Watch | None = None,
+) -> Summary:
+    """Run tasks, longest first, and give their records to `sink` as they come.
+
+    Without `executor` each task runs in one of `jobs` worker processes, is killed after `timeout`
+    seconds, and may crash without harm to others. Any `concurrent.futures` executor does instead;
+    limits are then its own, and if it breaks, its unfinished tasks run again in fresh processes
+    of this machine, so that the culprit is known by name. Ctrl-C stops the run: tasks that did not
+    end are recorded as not measured.
+    """
+    began = time.monotonic()
+    summary = Summary(len(tasks))
+    left = dict.fromkeys(range(len(tasks)))
+    state = _State(tasks, sink, watch, summary, left)
+    try:
+        if executor is not None:
+            state.drain(executor)
+        if left:
+            with IsolatedPool(jobs or default_jobs(), timeout) as pool:
+                try:
+                    state.drain(pool)
+                except BaseException:
+                    pool.shutdown(wait=False, cancel_futures=True)
+                    raise
+    except KeyboardInterrupt:
+        summary.interrupted = True
+        sink([_unfinished(tasks[index]) for index in left])
+    sink(_totals(tasks, summary))
+    summary.seconds = time.monotonic() - began
+    return summary
+
+
+@dataclass
+class _State:
+    """A run under way; `left` holds the indices of tasks without an answer."""
+
+    tasks: Sequence[Task]
+    sink: Sink
+    watch: Watch | None
+    summary: Summary
+    left: dict[int, None]
+
+    def drain(self, executor: Executor) -> None:
+        """Run what is left on an executor; tasks lost to a broken executor stay left."""
+        order = sorted(self.left, key=lambda index: -self.tasks[index].weight)
+        try:
+            futures = {executor.submit(execute, self.tasks[index]): index for index in order}
+        except BrokenExecutor:
+            return
+        pending = set(futures)
+        while pending:
+            done, pending = wait(pending, timeout=_TICK, return_when=FIRST_COMPLETED)
+            for future in done:
+                self._take(futures[future], future)
+            if self.watch:
+                self.watch.running([self.tasks[futures[f]] for f in pending if f.running()])
+
+    def _take(self, index: int, future: Future[Answer]) -> None:
+        task = self.tasks[index]
+        error = future.exception()
+        if isinstance(error, BrokenExecutor):
+            return
+        answer = _failure(error) if error is not None else future.result()
+        del self.left[index]
+        self.summary.done += 1
+        self.summary.errors += bool(answer.error)
+        if task.target is not None and task.suite != RUN and not answer.error:
+            self.summary.ran[task.target] += 1
+        self.sink(answer.records)
+        if answer.error:
+            self.sink([_error_record(task, answer)])
+        if self.watch:
+            self.watch.done(task, answer)
+
+
+def execute(task: Task) -> Answer:
+    """Run one task here and now; what it raises becomes the answer's error."""
+    began = time.monotonic()
+    try:
+        records = task.run()
+    except Exception as error:
+        line = str(error).strip().splitlines()
+        text = f"{type(error).__name__}: {line[-1] if line else '(no message)'}"
+        return Answer((), time.monotonic() - began, text, traceback.format_exc())
+    seconds = time.monotonic() - began
+    if not isinstance(records, (list, tuple)) or not all(isinstance(r, Record) for r in records):
+        return Answer((), seconds, f"TypeError: returned {type(records).__name__}, not records")
+    if not records:
+        return Answer((), seconds, "returned no record: it measured nothing")
+    return Answer(tuple(records), seconds)
+
+
+def _failure(error: BaseException) -> Answer:
+    if isinstance(error, WorkerDied):
+        return Answer(error=f"crashed ({error.how})", evidence=error.stderr)
+    if isinstance(error, WorkerTimeout):
+        return Answer(error=f"timed out: {error}")
+    return Answer(error=f"{type(error).__name__}: {error}")
+
+
+def _run_record(
+    target: Target | None, value: float, comparisons: int, *, preset: str = "", stage: str = "",
+    subject: str = "", detail: dict[str, object] | None = None, reproduce: str = "",
+) -> Record:  # fmt: skip
+    return Record(
+        suite=RUN,
+        check="run.errors",
+        stage=stage,
+        backend=target.backend if target else "",
+        variant=target.variant if target else "",
+        value=value,
+        unit="tasks",
+        comparisons=comparisons,
+        preset=preset,
+        subject=subject,
+        detail=detail or {},
+        reproduce=reproduce,
+    )
+
+
+def _error_record(task: Task, answer: Answer) -> Record:
+    detail: dict[str, object] = {"suite": task.suite, "error": answer.error}
+    if answer.evidence:
+        detail["evidence"] = answer.evidence
+    return _run_record(
+        task.target,
+        1.0,
+        1,
+        preset=task.preset,
+        stage=task.stage,
+        subject=task.label,
+        detail=detail,
+        reproduce=command(task),
+    )
+
+
+def _unfinished(task: Task) -> Record:
+    return _run_record(
+        task.target,
+        0.0,
+        0,
+        preset=task.preset,
+        stage=task.stage,
+        subject=task.label,
+        detail={"suite": task.suite, "error": "interrupted before it ended"},
+        reproduce=command(task),
+    )
+
+
+def _totals(tasks: Sequence[Task], summary: Summary) -> list[Record]:
+    """Tasks that ran without an error, for each target: 0 of them is no evidence for anything."""
+    targets = sorted(
+        {task.target for task in tasks if task.target}, key=lambda t: (t.backend, t.variant)
+    )
+    return [
+        _run_record(target, 0.0, summary.ran[target], subject="tasks that ran")
+        for target in targets
+    ]
+
+
+def command(task: Task) -> str:
+    """A shell command that runs a task again, alone and with its whole traceback."""
+    arguments = json.dumps(dict(task.arguments), sort_keys=True, default=repr)
+    return f"kvassay run {shlex.quote(task.function)} {shlex.quote(arguments)}"
