@@ -1,0 +1,1 @@
+"""The backends that kvassay ships: one package each."""

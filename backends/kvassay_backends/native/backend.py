@@ -1,0 +1,137 @@
+"""One variant of a shared library as a Backend."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, Final
+
+import numpy as np
+
+from kvassay.errors import IdentityError, InputError, PageError, UnsupportedError
+from kvassay.identity import first_difference
+from kvassay.page import KEY_CENTRE_NUMBER, SCALE_NUMBER, VALUE_CENTRE_NUMBER
+from kvassay.protocol import Backend, Cache, Support
+from kvassay.spec import Identity, LayerSpec, Spec
+
+from .abi import Library
+from .cache import LibraryCache
+from .failures import check, failure
+
+#: Where a dump keeps the size of its identity text, and the text (docs/page-format.md).
+_TEXT_SIZE: Final = struct.Struct("<24xI")
+_TEXT_AT: Final = 32
+
+
+class LibraryBackend(Backend):
+    """Executes specs in a library that exports kvassay.h."""
+
+    def __init__(self, name: str, library: Library, variant: str) -> None:
+        self.name = name
+        self.variant = variant
+        self.exact = library.exact
+        self.build_id = library.build_id
+        self._library = library
+
+    def supports(self, spec: Spec) -> Support:
+        error = self._library.new_error()
+        for layer, layer_spec in _distinct(spec):
+            code = self._library.lib.kv_supports(self._layer(layer_spec), error)
+            if code != self._library.lib.KV_OK:
+                return Support(False, f"layer {layer}: {self._library.text(error.message)}")
+        return Support(True)
+
+    def prepare(self, spec: Spec, threads: int = 1) -> Cache:
+        config, _owners = self._config(spec, threads)
+        out, error = self._library.ffi.new("kv_cache **"), self._library.new_error()
+        check(self._library, self._library.lib.kv_cache_create(config, out, error), error)
+        return LibraryCache(spec, self._library, out[0])
+
+    def restore_bytes(self, spec: Spec, data: bytes, threads: int = 1) -> Cache:
+        config, _owners = self._config(spec, threads)
+        ffi, lib = self._library.ffi, self._library.lib
+        out, error = ffi.new("kv_cache **"), self._library.new_error()
+        code = lib.kv_cache_restore(config, ffi.from_buffer(data), len(data), out, error)
+        if code == lib.KV_E_IDENTITY:
+            _refuse_identity(spec, data)
+        if code != lib.KV_OK:
+            raise failure(self._library, code, error)
+        return LibraryCache(spec, self._library, out[0])
+
+    def _layer(self, spec: LayerSpec) -> Any:
+        return self._library.ffi.new(
+            "kv_layer_spec *",
+            {
+                "kv_heads": spec.kv_heads,
+                "query_heads": spec.query_heads,
+                "head_dim": spec.head_dim,
+                "page_tokens": spec.page_tokens,
+                "key_mode": spec.keys.mode,
+                "value_mode": spec.values.mode,
+                "key_centre": KEY_CENTRE_NUMBER[spec.key_centre],
+                "value_centre": VALUE_CENTRE_NUMBER[spec.value_centre],
+                "scale_kind": SCALE_NUMBER[spec.scale],
+                "rounds": spec.rounds,
+                "window": spec.window,
+                "sinks": spec.sinks,
+                "span": spec.span,
+                "softmax_scale": spec.softmax_scale,
+                "seed": spec.seed,
+            },
+        )
+
+    def _config(self, spec: Spec, threads: Any) -> tuple[Any, list[Any]]:
+        """A kv_cache_config and what must stay alive while it is used."""
+        ffi = self._library.ffi
+        if isinstance(threads, bool) or not isinstance(threads, (int, np.integer)):
+            raise InputError(f"threads: {threads!r} is not an integer")
+        if not 1 <= threads <= 0xFFFFFFFF:
+            raise InputError(f"threads: {threads} is not a positive number of threads")
+        support = self.supports(spec)
+        if not support:
+            raise UnsupportedError(f"{self.name} {self.variant}: {support.reason}")
+        identity = spec.identity or Identity()
+        specs = ffi.new("kv_layer_spec[]", [self._layer(s)[0] for s in spec.layer_specs])
+        text = spec.identity_text.encode()
+        variant = ffi.new("char[]", self.variant.encode())
+        config = ffi.new(
+            "kv_cache_config *",
+            {
+                "layers": spec.layers,
+                "threads": int(threads),
+                "specs": specs,
+                "variant": variant,
+                "identity": ffi.from_buffer("uint8_t[]", text),
+                "identity_bytes": len(text),
+                "model": identity.model_hash,
+                "tokenizer": identity.tokenizer_hash,
+                "runtime": identity.runtime_hash,
+            },
+        )
+        return config, [specs, text, variant]
+
+
+def _distinct(spec: Spec) -> list[tuple[int, LayerSpec]]:
+    """The first layer of each different layer spec."""
+    first: dict[LayerSpec, int] = {}
+    for layer, layer_spec in enumerate(spec.layer_specs):
+        first.setdefault(layer_spec, layer)
+    return [(layer, layer_spec) for layer_spec, layer in first.items()]
+
+
+def _refuse_identity(spec: Spec, data: bytes) -> None:
+    """Name the first field in which a sound dump's identity text differs, if it does."""
+    (size,) = _TEXT_SIZE.unpack_from(data)
+    try:
+        text = bytes(data[_TEXT_AT : _TEXT_AT + size]).decode()
+        difference = first_difference(spec.identity_text, text)
+    except ValueError as error:
+        raise PageError(f"dump: the identity text cannot be read: {error}") from None
+    if difference is not None:
+        field, expected, found = difference
+        raise IdentityError(
+            f"dump: {field} is {found}, this cache has {expected}; restore with the spec it was "
+            f"made with",
+            field=field,
+        )
+    if text != spec.identity_text:
+        raise PageError("dump: the identity text is not in canonical form")

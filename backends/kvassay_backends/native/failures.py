@@ -1,0 +1,65 @@
+"""The error of kvassay for each code that a library returns."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from kvassay.errors import (
+    CacheMemoryError,
+    IdentityError,
+    InputError,
+    KvassayError,
+    NonFiniteError,
+    PageError,
+    SpanError,
+    StateError,
+    TruncateError,
+    UnavailableError,
+    UnsupportedError,
+)
+
+from .abi import Library
+
+_ERRORS: Final[dict[str, type[KvassayError]]] = {
+    "KV_E_ARGUMENT": InputError,
+    "KV_E_SPEC": UnsupportedError,
+    "KV_E_VARIANT": UnavailableError,
+    "KV_E_MEMORY": CacheMemoryError,
+    "KV_E_PAGE": PageError,
+    "KV_E_SPAN": SpanError,
+    "KV_E_STATE": StateError,
+}
+_LENGTHS: Final = re.compile(r"nearest allowed lengths: (\d+(?:, \d+)*)")
+
+
+def failure(library: Library, code: int, error: Any) -> KvassayError:
+    """The exception of a kv_error that came with `code`."""
+    lib = library.lib
+    message = library.text(error.message) or f"{library.path.name} returned code {code}"
+    if code == lib.KV_E_VALUE:
+        return NonFiniteError(
+            message,
+            layer=error.layer,
+            token=error.token,
+            head=error.head,
+            channel=error.channel,
+        )
+    if code == lib.KV_E_TRUNCATE:
+        near = _LENGTHS.search(message)
+        allowed = tuple(int(length) for length in near[1].split(", ")) if near else ()
+        return TruncateError(message, allowed=allowed)
+    if code == lib.KV_E_IDENTITY:
+        return IdentityError(message, field=re.split(r"[ :]", message, maxsplit=1)[0])
+    for name, kind in _ERRORS.items():
+        if code == getattr(lib, name):
+            return kind(message)
+    return UnavailableError(
+        f"{library.path}: code {code}, which {library.path.name} must not return"
+    )
+
+
+def check(library: Library, code: int, error: Any) -> None:
+    """Raise unless `code` is KV_OK."""
+    if code != library.lib.KV_OK:
+        raise failure(library, code, error)

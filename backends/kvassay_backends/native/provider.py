@@ -1,0 +1,133 @@
+"""Finds out what a shared library can do here, without trusting it, and loads it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+
+from kvassay.errors import UnavailableError
+from kvassay.protocol import Availability, Backend, BackendProvider, Status
+
+from .abi import Library
+from .backend import LibraryBackend
+from .build_info import LIBRARY_DIR, build_record, stale_reason
+
+#: How a library that cannot be asked for its variants is listed: the one that all have.
+PORTABLE: Final = "scalar"
+PROBE_SECONDS: Final = 60
+
+
+class LibraryBackendProvider(BackendProvider):
+    """The variants of a library that exports kvassay.h, best first.
+
+    `path` None is the library built from this project's sources; any other is someone's own. The
+    library is first run in a child process (`probe`), once for each provider: what crashes or hangs
+    there is "broken", with the signal as the reason.
+    """
+
+    def __init__(self, name: str, path: Path | None = None) -> None:
+        self.name = name
+        self._path = path
+
+    def variants(self) -> Mapping[str, Availability]:
+        return dict(self._variants)
+
+    @cached_property
+    def _variants(self) -> dict[str, Availability]:
+        try:
+            path, build_id = self._locate()
+        except UnavailableError as error:
+            return {PORTABLE: Availability("not-built", str(error))}
+        return probe(path, build_id)
+
+    def _locate(self) -> tuple[Path, str | None]:
+        """The library's file and the build id it must have (None: any)."""
+        if self._path is not None:
+            if not self._path.is_file():
+                raise UnavailableError(f"no library {self._path}")
+            return self._path, None
+        record = build_record()
+        stale = stale_reason()
+        if record is None:
+            raise UnavailableError(stale or f"no library in {LIBRARY_DIR}; reinstall kvassay")
+        if stale is not None:
+            raise UnavailableError(f"stale: {stale}")
+        path = LIBRARY_DIR / record["library"]
+        if not path.is_file():
+            raise UnavailableError(f"no library {path}; run: python backends/hatch_build.py")
+        return path, record["build_id"]
+
+    def load(self, variant: str) -> Backend:
+        state = self._variants.get(variant)
+        if state is None or not state.runs:
+            reason = f"{state.status}: {state.reason}" if state else "no such variant"
+            raise UnavailableError(f"{self.name}, variant {variant!r}: {reason}")
+        return LibraryBackend(self.name, self._library, variant)
+
+    @cached_property
+    def _library(self) -> Library:
+        return Library(self._locate()[0])
+
+
+def probe(path: Path, build_id: str | None = None) -> dict[str, Availability]:
+    """Availability of every variant of a library, best first, tried in child processes.
+
+    `build_id` is what the library must say of itself; None takes any.
+    """
+    found: dict[str, Availability] = {}
+    names: list[str] = []
+    while True:
+        lines, died = _run_probe(path, list(found))
+        trying = None
+        for line in lines:
+            if "refused" in line:
+                return {PORTABLE: Availability("broken", line["refused"])}
+            if "variants" in line:
+                names = line["variants"]
+                if build_id not in (None, line["build_id"]):
+                    reason = f"build id {line['build_id']}, but build.json says {build_id}"
+                    return {PORTABLE: Availability("broken", reason)}
+            trying = line.get("trying")
+            if "variant" in line:
+                status: Status = line["status"]
+                found[line["variant"]] = Availability(status, line["reason"])
+        if died and trying is not None:
+            found[trying] = Availability("broken", died)  # and the others in another process
+        elif died or not names:
+            return {PORTABLE: Availability("broken", died or "the library lists no variants")}
+        if all(name in found for name in names):
+            return {name: found[name] for name in reversed(names)}
+
+
+def _run_probe(path: Path, skip: list[str]) -> tuple[list[dict[str, Any]], str]:
+    """The lines that the child wrote and how it died, "" if it did not."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    with tempfile.TemporaryDirectory(prefix="kvassay-probe-") as folder:
+        out = Path(folder) / "out.jsonl"
+        command = [sys.executable, "-m", f"{__package__}.probe", str(path), str(out), *skip]
+        try:
+            done = subprocess.run(
+                command, env=environment, capture_output=True, timeout=PROBE_SECONDS, cwd=folder
+            )
+            died = _cause_of_death(done)
+        except subprocess.TimeoutExpired:
+            died = f"did not finish within {PROBE_SECONDS} s"
+        text = out.read_text(encoding="utf-8") if out.is_file() else ""
+    return [json.loads(line) for line in text.splitlines()], died
+
+
+def _cause_of_death(done: subprocess.CompletedProcess[bytes]) -> str:
+    if done.returncode == 0:
+        return ""
+    if done.returncode < 0:
+        return f"killed by {signal.Signals(-done.returncode).name}"
+    last = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:]
+    return f"exit status {done.returncode}: {''.join(last)}"
