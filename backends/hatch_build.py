@@ -1,0 +1,223 @@
+"""Compiles the C sources into the native library, with the zig compiler of the `ziglang` wheel.
+
+As a hatchling hook it runs in every wheel build and every `pip install`, editable or not; as a
+script (`python backends/hatch_build.py`) it rebuilds the library of a checkout in place.
+"""
+
+import hashlib
+import json
+import os
+import platform
+import runpy
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+BACKENDS = Path(__file__).resolve().parent
+SOURCES = BACKENDS / "src"
+NATIVE = BACKENDS / "kvassay_backends" / "native"
+
+# By its path: importing its package would need the runtime dependencies.
+BUILD_INFO = runpy.run_path(str(NATIVE / "build_info.py"))
+HEADER: str = BUILD_INFO["HEADER_NAME"]
+RECORD: str = BUILD_INFO["RECORD_NAME"]
+
+C_FLAGS = (
+    "-std=c11",
+    "-O2",
+    "-g0",
+    "-ffp-contract=off",  # a fused multiply-add rounds once where the numeric contract rounds twice
+    "-fno-fast-math",
+    "-fno-math-errno",  # sqrtf becomes the instruction, which is exact, instead of a call
+    "-fno-sanitize=undefined",  # zig adds traps of its own otherwise
+    "-fPIC",
+    "-fvisibility=hidden",  # only what kvassay.h marks is exported
+    "-pthread",
+    "-Wall",
+    "-Wextra",
+    "-Werror",
+)
+
+# Instruction sets by machine, with the flags each adds to the machine's baseline. A file below
+# `kernels` names its own first: scalar.c, scalar_kivi.c. One that belongs to another machine is
+# left out; one that belongs to none is an error.
+ISA_FLAGS: Mapping[str, Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        "x86_64": {"scalar": ()},
+        "aarch64": {"scalar": ()},
+    }
+)
+
+
+class BuildError(RuntimeError):
+    """The library cannot be built here; the message says what failed and what to do."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """A machine the library is compiled for."""
+
+    triple: str
+    """zig's name of the machine, with the oldest C library or system it must run on."""
+    wheel_tag: str
+    """The platform part of the wheel's file name."""
+    library: str
+    """File name of the shared library."""
+
+    @property
+    def machine(self) -> str:
+        """The processor family: the first part of the triple."""
+        return self.triple.partition("-")[0]
+
+
+TARGETS: Mapping[tuple[str, str], Target] = MappingProxyType(
+    {
+        ("Linux", "x86_64"): Target(
+            "x86_64-linux-gnu.2.17", "manylinux_2_17_x86_64", "libkvassay.so"
+        ),
+        ("Linux", "aarch64"): Target(
+            "aarch64-linux-gnu.2.17", "manylinux_2_17_aarch64", "libkvassay.so"
+        ),
+        ("Darwin", "x86_64"): Target("x86_64-macos.11.0", "macosx_11_0_x86_64", "libkvassay.dylib"),
+        ("Darwin", "arm64"): Target("aarch64-macos.11.0", "macosx_11_0_arm64", "libkvassay.dylib"),
+        ("Windows", "AMD64"): Target("x86_64-windows-gnu", "win_amd64", "kvassay.dll"),
+    }
+)
+
+
+def host_target() -> Target:
+    """The target of the running interpreter; BuildError on a machine that is not in TARGETS."""
+    host = (platform.system(), platform.machine())
+    if host not in TARGETS:
+        known = ", ".join(f"{system} {machine}" for system, machine in TARGETS)
+        raise BuildError(f"no build target for {host[0]} {host[1]}; there are: {known}")
+    return TARGETS[host]
+
+
+def sources(machine: str) -> dict[Path, tuple[str, ...]]:
+    """The C files compiled for a processor family, each with its extra flags, in path order."""
+    files: dict[Path, tuple[str, ...]] = dict.fromkeys(SOURCES.glob("core/**/*.c"), ())
+    known = {name for flags in ISA_FLAGS.values() for name in flags}
+    for path in SOURCES.glob("kernels/**/*.c"):
+        isa = path.stem.partition("_")[0]
+        if isa not in known:
+            names = ", ".join(sorted(known))
+            raise BuildError(f"{path}: {isa} is no instruction set of ISA_FLAGS ({names})")
+        if isa in ISA_FLAGS[machine]:
+            files[path] = ISA_FLAGS[machine][isa]
+    if not files:
+        raise BuildError(f"no C sources for {machine} under {SOURCES}")
+    return dict(sorted(files.items()))
+
+
+def build(target: Target, output: Path) -> dict[str, object]:
+    """Compile and link the library for `target`; put it, its header and its record into `output`.
+
+    Each file is replaced in one step, so a process that has the old library open keeps it.
+    Returns the record (BuildRecord of build_info.py).
+    """
+    files = sources(target.machine)
+    record: dict[str, object] = {
+        "sources_digest": BUILD_INFO["source_digest"](),
+        "target": target.triple,
+        "zig": _zig("version").strip(),
+        "flags": list(C_FLAGS),
+        "files": {path.relative_to(SOURCES).as_posix(): list(own) for path, own in files.items()},
+        "library": target.library,
+    }
+    if record["sources_digest"] is None:
+        raise BuildError(f"no header {SOURCES / 'include' / HEADER}")
+    identity = json.dumps(record, sort_keys=True).encode()
+    record = {"build_id": hashlib.sha256(identity).hexdigest(), **record}
+
+    output.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".build-", dir=output) as scratch:
+        made = Path(scratch)
+        _compile_and_link(target, files, str(record["build_id"]), made / target.library)
+        shutil.copyfile(SOURCES / "include" / HEADER, made / HEADER)
+        text = json.dumps(record, indent=2) + "\n"
+        (made / RECORD).write_text(text, encoding="utf-8")
+        for name in (target.library, HEADER, RECORD):
+            os.replace(made / name, output / name)
+    return record
+
+
+def _compile_and_link(
+    target: Target, files: Mapping[Path, tuple[str, ...]], build_id: str, library: Path
+) -> None:
+    machine = ("-target", target.triple, "-mcpu=baseline")
+    common = (*machine, *C_FLAGS, f"-I{SOURCES / 'include'}", f"-I{SOURCES}")
+    define = f'-DKV_BUILD_ID="{build_id}"'
+
+    def compile_one(path: Path, own: tuple[str, ...]) -> Path:
+        made = library.parent / (path.relative_to(SOURCES).as_posix().replace("/", ".") + ".o")
+        _zig("cc", *common, *own, define, "-c", str(path), "-o", str(made))
+        return made
+
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        objects = list(pool.map(compile_one, files.keys(), files.values()))
+    # Without -z defs an ELF library links with symbols that exist nowhere and fails when loaded.
+    defined = ("-Wl,-z,defs",) if "linux" in target.triple else ()
+    link = ("cc", *machine, "-shared", "-s", *defined, "-o", str(library))
+    _zig(*link, *map(str, objects), "-lm", "-pthread")
+
+
+def _zig(*arguments: str) -> str:
+    """Run zig and return what it printed; BuildError with the compiler's message if it fails."""
+    command = [sys.executable, "-m", "ziglang", *arguments]
+    done = subprocess.run(command, env=_zig_environment(), capture_output=True, text=True)
+    if done.returncode:
+        raise BuildError(f"zig {' '.join(arguments)}\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def _zig_environment() -> dict[str, str]:
+    """The environment, with a cache that zig can write where the usual place is not writable."""
+    environment = dict(os.environ)
+    if "ZIG_GLOBAL_CACHE_DIR" not in environment:
+        usual = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "zig"
+        try:
+            usual.mkdir(parents=True, exist_ok=True)
+        except OSError:
+            usual = Path(tempfile.gettempdir()) / "kvassay-zig-cache"
+        environment["ZIG_GLOBAL_CACHE_DIR"] = str(usual)
+    return environment
+
+
+class NativeBuildHook(BuildHookInterface[Any]):
+    """Compiles the library before a wheel is put together and marks the wheel for its platform."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Build in place; `version` is "standard" or "editable", and both need the library."""
+        target = host_target()
+        output = NATIVE / "_lib"
+        record = build(target, output)
+        self.app.display_info(f"built {target.library} {record['build_id']} ({target.triple})")
+        build_data["pure_python"] = False
+        build_data["tag"] = f"py3-none-{target.wheel_tag}"
+        for name in (target.library, HEADER, RECORD):
+            build_data["artifacts"].append(str((output / name).relative_to(BACKENDS.parent)))
+
+
+def main() -> int:
+    """Rebuild the library of this checkout."""
+    try:
+        record = build(host_target(), NATIVE / "_lib")
+    except BuildError as error:
+        print(error, file=sys.stderr)
+        return 1
+    print(f"{NATIVE / '_lib' / str(record['library'])}\nbuild id {record['build_id']}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

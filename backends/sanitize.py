@@ -1,0 +1,99 @@
+"""Runs every C test program under the address and undefined-behaviour sanitizers.
+
+zig brings no sanitizer runtime, so this takes a system compiler. A machine without one gets
+"sanitizers not run: ..." and success, unless KVASSAY_REQUIRE_SANITIZERS=1 makes that a failure.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import hatch_build as recipe
+
+TESTS = recipe.SOURCES / "tests"
+SANITIZERS = (
+    "-fsanitize=address,undefined,float-cast-overflow",
+    "-fno-sanitize-recover=all",
+    "-fno-omit-frame-pointer",
+    "-O1",
+    "-g",
+)
+# These belong to zig or to the shared library. New compilers bring new warnings: no -Werror.
+_NOT_HERE = {"-O2", "-g0", "-fno-sanitize=undefined", "-fvisibility=hidden", "-Werror"}
+FLAGS = (*(flag for flag in recipe.C_FLAGS if flag not in _NOT_HERE), *SANITIZERS)
+COMPILERS = ("clang", "gcc", "cc")
+
+
+def find_compiler(scratch: Path) -> tuple[str | None, str]:
+    """The first system compiler whose sanitized programs run, or None and the reason."""
+    probe = scratch / "probe.c"
+    probe.write_text("int main(void) { return 0; }\n")
+    present = [name for name in COMPILERS if shutil.which(name)]
+    for name in present:
+        program = scratch / "probe"
+        made = subprocess.run(
+            [name, *SANITIZERS, str(probe), "-o", str(program)], capture_output=True
+        )
+        if made.returncode == 0 and subprocess.run([str(program)]).returncode == 0:
+            return name, ""
+    if not present:
+        return None, "no system compiler"
+    return None, f"no sanitizer runtime with {', '.join(present)}"
+
+
+def compile_objects(compiler: str, scratch: Path) -> list[str]:
+    """Compile the library's sources with sanitizers; the object files, ready to link."""
+    include = (f"-I{recipe.SOURCES / 'include'}", f"-I{recipe.SOURCES}")
+
+    def compile_one(path: Path, own: tuple[str, ...]) -> str:
+        made = scratch / (path.relative_to(recipe.SOURCES).as_posix().replace("/", ".") + ".o")
+        define = '-DKV_BUILD_ID="sanitized"'
+        command = [compiler, *FLAGS, *own, *include, define, "-c", str(path), "-o", str(made)]
+        subprocess.run(command, check=True)
+        return str(made)
+
+    files = recipe.sources(recipe.host_target().machine)
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        return list(pool.map(compile_one, files.keys(), files.values()))
+
+
+def run_tests(compiler: str, scratch: Path) -> int:
+    """Build and run each program of `src/tests`; the number that failed."""
+    programs = sorted(TESTS.glob("*.c"))
+    if not programs:
+        raise recipe.BuildError(f"no C test programs in {TESTS}")
+    objects = compile_objects(compiler, scratch)
+    include = (f"-I{recipe.SOURCES / 'include'}", f"-I{recipe.SOURCES}")
+    failed = 0
+    for source in programs:
+        program = scratch / source.stem
+        command = [compiler, *FLAGS, *include, str(source), *objects, "-o", str(program), "-lm"]
+        subprocess.run(command, check=True)
+        status = subprocess.run([str(program)]).returncode
+        print(f"{source.name}: {'ok' if status == 0 else f'failed with status {status}'}")
+        failed += status != 0
+    print(f"sanitized C programs with {compiler}: {len(programs) - failed} ok, {failed} not ok")
+    return failed
+
+
+def main() -> int:
+    """Find a compiler and run; 0 when all programs pass."""
+    with tempfile.TemporaryDirectory() as folder:
+        scratch = Path(folder)
+        compiler, reason = find_compiler(scratch)
+        if compiler is None:
+            print(f"sanitizers not run: {reason}")
+            return int(os.environ.get("KVASSAY_REQUIRE_SANITIZERS") == "1")
+        try:
+            return int(run_tests(compiler, scratch) > 0)
+        except (recipe.BuildError, subprocess.CalledProcessError) as error:
+            print(error, file=sys.stderr)
+            return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

