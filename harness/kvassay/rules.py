@@ -53,14 +53,18 @@ class Rule:
         return self.check.partition(".")[0]
 
     @property
+    def bound(self) -> str:
+        """The bounds alone, for instance `sum <= 0`."""
+        if self.maximum is None:
+            return f"{self.statistic} >= {self.minimum:g}"
+        if self.minimum is None:
+            return f"{self.statistic} <= {self.maximum:g}"
+        return f"{self.statistic} {self.minimum:g}..{self.maximum:g}"
+
+    @property
     def threshold(self) -> str:
-        """The bounds in words, for instance `sum <= 0 values`."""
-        high, low = self.maximum, self.minimum
-        if high is None:
-            return f"{self.statistic} >= {low:g} {self.unit}"
-        if low is None:
-            return f"{self.statistic} <= {high:g} {self.unit}"
-        return f"{self.statistic} within {low:g} .. {high:g} {self.unit}"
+        """The bounds with their unit, for instance `sum <= 0 values`."""
+        return f"{self.bound} {self.unit}"
 
     def excess(self, value: float) -> float:
         """How far a value is beyond the bounds; at most 0 inside, infinite for NaN."""

@@ -19,8 +19,9 @@ from ..records import read_records
 from ..registry import backends
 from ..rules import Outcome, Rule, rulebook
 from ..suite import Task
+from ..wording import figure, who
 from .selecting import choose_suites
-from .tables import describe, figure
+from .tables import print_records
 from .terminal import Verbose, is_verbose, output
 
 _EVIDENCE_SHOWN = 5
@@ -72,12 +73,11 @@ def explain(
         judgement = judge(records, Question.of(records))
         limit = None if is_verbose(context) else _EVIDENCE_SHOWN
         for verdict in judgement.verdicts:
-            who = f"{verdict.target.backend}/{verdict.target.variant} {verdict.preset}"
             outcomes = [o for o in verdict.outcomes if o.rule.name == found.name]
             for outcome in outcomes:
-                _print_outcome(console, who, outcome, limit)
+                _print_outcome(console, who(verdict), outcome, limit)
             if not outcomes:
-                console.print(f"{who}: not asked for in this run", markup=False)
+                console.print(f"{who(verdict)}: not asked for in this run", markup=False)
     return 0
 
 
@@ -109,8 +109,8 @@ def _print_rule(console: Console, rule: Rule) -> None:
         console.print(f"{name:<11}{text}", markup=False, soft_wrap=True)
 
 
-def _print_outcome(console: Console, who: str, outcome: Outcome, limit: int | None) -> None:
-    line = f"{who}: {outcome.state}"
+def _print_outcome(console: Console, about: str, outcome: Outcome, limit: int | None) -> None:
+    line = f"{about}: {outcome.state}"
     if outcome.value is not None:
         line += f", {outcome.rule.statistic} {figure(outcome.value)} {outcome.rule.unit}"
         line += f" from {len(outcome.records)} records, {outcome.comparisons:,} comparisons"
@@ -119,12 +119,7 @@ def _print_outcome(console: Console, who: str, outcome: Outcome, limit: int | No
     if outcome.state in ("reject", "not measured"):
         line += "; " + _what_changes(outcome)
     console.print(line, markup=False, soft_wrap=True)
-    for record in outcome.records[:limit]:
-        console.print(f"  {describe(record)}", markup=False, soft_wrap=True)
-        if record.reproduce:
-            console.print(f"    again: {record.reproduce}", markup=False, soft_wrap=True)
-    if limit and len(outcome.records) > limit:
-        console.print(f"  and {len(outcome.records) - limit} more (-v shows all)", markup=False)
+    print_records(console, outcome.records, limit)
 
 
 def _what_changes(outcome: Outcome) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
@@ -13,6 +12,7 @@ from rich.table import Table
 from ..gate import Judgement, Verdict
 from ..records import Record
 from ..rules import Outcome, Rule
+from ..wording import conclusion, culprits, decision, describe, figure, who, worst
 
 _STYLE = {
     "PASS": "bold green",
@@ -32,37 +32,6 @@ def print_judgement(console: Console, judgement: Judgement, verbose: bool = Fals
         console.print(_rule_table(judgement))
         _print_rejects(console, judgement, None if verbose else _WORST_SHOWN)
     console.print(conclusion(judgement), style=_STYLE[decision(judgement)])
-
-
-def decision(judgement: Judgement) -> str:
-    """PASS, REJECT or NOT MEASURED: the exit status in a word."""
-    return ("PASS", "REJECT", "NOT MEASURED")[judgement.exit_status]
-
-
-def conclusion(judgement: Judgement) -> str:
-    """The last line: what decided the exit status."""
-    word = decision(judgement)
-    narrowed = f", only the rules of {', '.join(judgement.suites)}" if judgement.suites else ""
-    scope = f"scope {judgement.scope}{narrowed}"
-    if judgement.problem:
-        return f"{word} ({scope}): {judgement.problem}"
-    counts = Counter(v.decision for v in judgement.verdicts if v.judged)
-    parts = ", ".join(f"{count} {name}" for name, count in sorted(counts.items()))
-    return f"{word} ({scope}): {parts}"
-
-
-def figure(value: float | None) -> str:
-    """A number as tables show it."""
-    if value is None:
-        return "-"
-    whole = math.isfinite(value) and value.is_integer() and abs(value) < 1e15
-    return f"{value:,.0f}" if whole else f"{value:.4g}"
-
-
-def worst(outcomes: Iterable[Outcome]) -> Outcome | None:
-    """The measured outcome furthest beyond, or nearest to, its bound."""
-    measured = [outcome for outcome in outcomes if outcome.value is not None]
-    return max(measured, key=lambda o: o.rule.excess(o.value or 0.0), default=None)
 
 
 def _verdict_table(judgement: Judgement) -> Table:
@@ -93,30 +62,42 @@ def _decision_cell(verdict: Verdict) -> str:
 def _rule_table(judgement: Judgement) -> Table:
     table = _table("Rules")
     table.add_column("rule", no_wrap=True)
-    table.add_column("threshold")
+    table.add_column("bound", no_wrap=True)
     table.add_column("worst", justify="right", no_wrap=True)
-    table.add_column("of")
+    table.add_column("of", overflow="fold")
     table.add_column("n", justify="right", no_wrap=True)
-    table.add_column("verdicts", ratio=1)
+    table.add_column("verdicts", no_wrap=True)
     for rule in judgement.rules:
         pairs = _outcomes(judgement, rule)
         found = worst(outcome for _, outcome in pairs)
+        values = {outcome.value for _, outcome in pairs if outcome.value is not None}
         owner = next((v for v, outcome in pairs if outcome is found), None)
         table.add_row(
             rule.name,
-            rule.threshold,
+            rule.bound,
             figure(found.value if found else None),
-            f"{owner.target.backend}/{owner.target.variant} {owner.preset}" if owner else "-",
-            f"{sum(o.comparisons for _, o in pairs):,}",
+            who(owner) if owner and len(values) > 1 else "all" if owner else "-",
+            _rounded(sum(o.comparisons for _, o in pairs)),
             _states(outcome for _, outcome in pairs),
         )
     return table
 
 
+def _rounded(count: int) -> str:
+    for unit, size in (("G", 10**9), ("M", 10**6), ("k", 10**3)):
+        if count >= 10 * size:
+            return f"{count // size}{unit}"
+    return str(count)
+
+
+_SHORT = {"does not apply": "n/a", "outside scope": "out of scope"}
+
+
 def _states(outcomes: Iterable[Outcome]) -> str:
     counts = Counter(outcome.state for outcome in outcomes)
     return ", ".join(
-        f"[{_STYLE.get(state, 'dim')}]{count} {state}[/]" for state, count in counts.items()
+        f"[{_STYLE.get(state, 'dim')}]{count} {_SHORT.get(state, state)}[/]"
+        for state, count in sorted(counts.items())
     )
 
 
@@ -130,22 +111,9 @@ def _outcomes(judgement: Judgement, rule: Rule) -> list[tuple[Verdict, Outcome]]
 
 
 def _print_rejects(console: Console, judgement: Judgement, limit: int | None) -> None:
-    """For each rejecting rule the worst records, once each, and how to repeat them."""
-    for rule in judgement.rules:
-        seen: dict[int, Record] = {}
-        for _, outcome in _outcomes(judgement, rule):
-            if outcome.state == "reject":
-                seen |= {id(r): r for r in outcome.records if beyond(rule, r)}
-        if seen:
-            console.print(f"[red]{rule.name}[/] {rule.threshold}: {rule.title}")
-            print_records(console, list(seen.values()), limit)
-
-
-def beyond(rule: Rule, record: Record) -> bool:
-    """Whether a record is part of why a rule rejects."""
-    if record.comparisons <= 0:
-        return False
-    return record.value > 0 if rule.statistic == "sum" else rule.excess(record.value) > 0
+    for rule, records in culprits(judgement):
+        console.print(f"[red]{rule.name}[/] {rule.threshold}: {rule.title}")
+        print_records(console, records, limit)
 
 
 def print_records(console: Console, records: Sequence[Record], limit: int | None) -> None:
@@ -159,14 +127,7 @@ def print_records(console: Console, records: Sequence[Record], limit: int | None
         console.print(f"  and {len(records) - len(shown)} more (-v shows all)", markup=False)
 
 
-def describe(record: Record) -> str:
-    """A record in one line."""
-    who = f"{record.backend}/{record.variant}" if record.backend else "all backends"
-    about = " ".join(part for part in (who, record.preset, record.subject) if part)
-    error = record.detail.get("error")
-    what = str(error) if error else f"{figure(record.value)} {record.unit} of {record.comparisons}"
-    return f"{about}: {what}"
-
-
 def _table(title: str) -> Table:
-    return Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    return Table(
+        title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0)
+    )

@@ -1,0 +1,38 @@
+"""The report: one HTML file that needs nothing else, made from records and their judgement."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from ..gate import Judgement
+from ..records import Record
+from ..wording import describe, figure, who
+from .plots import plots
+from .view import View
+
+__all__ = ["render", "write_report"]
+
+
+def render(judgement: Judgement, records: Sequence[Record]) -> str:
+    """The report as HTML: inline styles and SVG, no script, no network."""
+    environment = Environment(
+        loader=PackageLoader("kvassay", "report/templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"describe": describe, "figure": figure, "who": who}
+    template = environment.get_template("report.html.j2")
+    return template.render(view=View.of(judgement, records), plots=plots(records))
+
+
+def write_report(
+    path: str | os.PathLike[str], judgement: Judgement, records: Sequence[Record]
+) -> None:
+    """Write the report; raises OSError where the path cannot be written."""
+    Path(path).write_text(render(judgement, records), encoding="utf-8")

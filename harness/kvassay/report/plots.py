@@ -1,0 +1,204 @@
+"""Plots as inline SVG whose colours are CSS variables, so that they follow light and dark."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import matplotlib
+from markupsafe import Markup
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from ..presets import PRESETS
+from ..protocol import BYTE_PARTS
+from ..records import Record
+from ..rules import rulebook
+
+#: Colours that matplotlib writes and the page's style sheet gives meaning to.
+_INK, _GRID, _LIMIT = "#000001", "#000002", "#000003"
+_SERIES: Final = tuple(f"#0000c{number}" for number in range(9))
+_VARIABLES: Final = {
+    _INK: "var(--ink)",
+    _GRID: "var(--line)",
+    _LIMIT: "var(--bad)",
+    **{colour: f"var(--series{number})" for number, colour in enumerate(_SERIES)},
+}
+_STYLE: Final[Any] = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "kvassay",
+    "font.size": 10,
+    "font.family": "sans-serif",
+    "text.color": _INK,
+    "axes.labelcolor": _INK,
+    "axes.edgecolor": _GRID,
+    "axes.titlesize": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "xtick.color": _INK,
+    "ytick.color": _INK,
+    "grid.color": _GRID,
+    "grid.linewidth": 0.6,
+    "legend.frameon": False,
+    "legend.labelcolor": _INK,
+}
+_SIZE: Final = (5.8, 3.2)
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A picture, what it shows, and the same numbers as rows of text."""
+
+    title: str
+    caption: str
+    svg: Markup
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+def plots(records: Iterable[Record]) -> list[Plot]:
+    """Every plot that the records have numbers for."""
+    found = list(records)
+    with matplotlib.rc_context(_STYLE):
+        drawn = [
+            _by_layer(
+                found,
+                "quality.attention_kl",
+                "Attention KL by layer",
+                "Median over heads and sampled queries of KL(full precision || cache), in nats.",
+                "nats",
+            ),
+            _by_layer(
+                found,
+                "quality.output_error",
+                "Attention output error by layer",
+                "Relative RMS error of attention outputs against full precision.",
+                "relative RMS",
+            ),
+            _memory(found),
+        ]
+    return [plot for plot in drawn if plot is not None]
+
+
+def _by_layer(
+    records: Sequence[Record], check: str, title: str, caption: str, unit: str
+) -> Plot | None:
+    """One line a preset; backends that share a pass share the line."""
+    lines: dict[str, dict[int, float]] = {}
+    for record in records:
+        values = record.detail.get("by_layer")
+        if record.check != check or not values or "shared_with" in record.detail:
+            continue
+        who = f"{record.backend}/{record.variant}"
+        name = record.preset if record.preset not in lines else f"{record.preset}, {who}"
+        layers = record.detail.get("layers", range(len(values)))
+        lines.setdefault(name, {int(n): float(v) for n, v in zip(layers, values, strict=True)})
+    if not lines:
+        return None
+    figure, axes = _figure()
+    for name, values in lines.items():
+        axes.plot(
+            list(values), list(values.values()), color=_colour(name), label=name,
+            linewidth=1.6, marker="o", markersize=3, linestyle=":" if "," in name else "-",
+        )  # fmt: skip
+    limit = _limit(check)
+    if limit is not None:
+        label = f"limit of the median, {limit:g}"
+        axes.axhline(limit, color=_LIMIT, linestyle="--", linewidth=1, label=label)
+    if any(value > 0 for values in lines.values() for value in values.values()):
+        axes.set_yscale("log")
+    axes.set_xlabel("layer")
+    axes.set_ylabel(unit)
+    axes.grid(True, axis="y")
+    _legend(axes)
+    rows = tuple(
+        (str(layer), *(f"{v[layer]:.4g}" if layer in v else "-" for v in lines.values()))
+        for layer in sorted(set().union(*lines.values()))
+    )
+    return Plot(title, caption, _svg(figure, check), ("layer", *lines), rows)
+
+
+def _memory(records: Sequence[Record]) -> Plot | None:
+    """Bytes by part, a bar a preset, at the longest context measured."""
+    bars: dict[str, tuple[int, Mapping[str, float]]] = {}
+    for record in records:
+        parts, tokens = record.detail.get("parts"), record.detail.get("tokens", 0)
+        if record.suite != "memory" or not isinstance(parts, Mapping) or not record.preset:
+            continue
+        if record.preset not in bars or tokens > bars[record.preset][0]:
+            bars[record.preset] = (int(tokens), parts)
+    if not bars:
+        return None
+    figure, axes = _figure()
+    names = sorted(bars, key=lambda name: list(PRESETS).index(name) if name in PRESETS else 99)
+    left = [0.0] * len(names)
+    shown = [part for part in BYTE_PARTS if any(bars[name][1].get(part) for name in names)]
+    for part in shown:
+        widths = [bars[name][1].get(part, 0) / 2**20 for name in names]
+        colour = _SERIES[BYTE_PARTS.index(part)]
+        axes.barh(names, widths, left=left, color=colour, label=part, height=0.6)
+        left = [a + b for a, b in zip(left, widths, strict=True)]
+    axes.invert_yaxis()
+    axes.set_xlabel("MiB")
+    axes.grid(True, axis="x")
+    axes.set_axisbelow(True)
+    _legend(axes)
+    rows = tuple(
+        (name, f"{bars[name][0]:,}", *(f"{bars[name][1].get(part, 0):,.0f}" for part in shown))
+        for name in names
+    )
+    return Plot(
+        "Memory by part",
+        "Bytes held at the longest context measured, by what they hold.",
+        _svg(figure, "memory"),
+        ("preset", "tokens", *(f"{part}, bytes" for part in shown)),
+        rows,
+    )
+
+
+def _figure() -> tuple[Figure, Axes]:
+    figure = Figure(figsize=_SIZE, layout="constrained")
+    figure.patch.set_alpha(0)
+    axes = figure.add_subplot()
+    axes.patch.set_alpha(0)
+    return figure, axes
+
+
+def _legend(axes: Axes) -> None:
+    _, labels = axes.get_legend_handles_labels()
+    columns = 2 if max(map(len, labels)) > 30 else 3 if len(labels) <= 6 else 4
+    axes.figure.legend(loc="outside upper left", ncols=columns, fontsize=9)
+
+
+def _colour(name: str) -> str:
+    """A preset keeps its colour whatever else is drawn."""
+    names = [*PRESETS, name.partition(",")[0]]
+    return _SERIES[names.index(name.partition(",")[0]) % len(_SERIES)]
+
+
+def _limit(check: str) -> float | None:
+    for rule in rulebook().rules:
+        if rule.check == check:
+            return rule.maximum
+    return None
+
+
+def _svg(figure: Figure, name: str) -> Markup:
+    """The figure for use inside a page: no fixed size, own ids, colours by variable."""
+    stream = io.StringIO()
+    figure.savefig(stream, format="svg", metadata={"Date": None})
+    text = stream.getvalue()
+    text = text[text.index("<svg") :]
+    text = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", text, count=1)
+    text = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", text, count=1)
+    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    prefix = re.sub(r"\W", "-", name)
+    text = re.sub(r'\bid="', f'id="{prefix}-', text)
+    text = re.sub(r'href="#', f'href="#{prefix}-', text)
+    text = text.replace("url(#", f"url(#{prefix}-")
+    for colour, variable in _VARIABLES.items():
+        text = text.replace(colour, variable)
+    return Markup(text)

@@ -1,0 +1,74 @@
+"""Verdicts, figures and records in words: the same in the terminal and in the report."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable
+
+from .gate import Judgement, Verdict
+from .records import Record
+from .rules import Outcome, Rule
+
+
+def decision(judgement: Judgement) -> str:
+    """PASS, REJECT or NOT MEASURED: the exit status in words."""
+    return ("PASS", "REJECT", "NOT MEASURED")[judgement.exit_status]
+
+
+def conclusion(judgement: Judgement) -> str:
+    """One line: what decided the exit status."""
+    narrowed = f", only the rules of {', '.join(judgement.suites)}" if judgement.suites else ""
+    where = f"{decision(judgement)} (scope {judgement.scope}{narrowed})"
+    if judgement.problem:
+        return f"{where}: {judgement.problem}"
+    counts = Counter(verdict.decision for verdict in judgement.verdicts if verdict.judged)
+    parts = ", ".join(f"{count} {name}" for name, count in sorted(counts.items()))
+    return f"{where}: {parts}"
+
+
+def who(verdict: Verdict) -> str:
+    """Whom a verdict is about."""
+    return f"{verdict.target.backend}/{verdict.target.variant} {verdict.preset}"
+
+
+def describe(record: Record) -> str:
+    """A record in one line."""
+    owner = f"{record.backend}/{record.variant}" if record.backend else "all backends"
+    about = " ".join(part for part in (owner, record.preset, record.subject) if part)
+    error = record.detail.get("error")
+    measured = f"{figure(record.value)} {record.unit}, n = {record.comparisons:,}"
+    return f"{about}: {error or measured}"
+
+
+def figure(value: float | None) -> str:
+    """A number as tables show it."""
+    if value is None:
+        return "-"
+    whole = math.isfinite(value) and value.is_integer() and abs(value) < 1e15
+    return f"{value:,.0f}" if whole else f"{value:.4g}"
+
+
+def beyond(rule: Rule, record: Record) -> bool:
+    """Whether a record is part of why a rule rejects."""
+    if record.comparisons <= 0:
+        return False
+    return record.value > 0 if rule.statistic == "sum" else rule.excess(record.value) > 0
+
+
+def worst(outcomes: Iterable[Outcome]) -> Outcome | None:
+    """The measured outcome furthest beyond its bound, or nearest to it."""
+    measured = [(o.rule.excess(o.value), o) for o in outcomes if o.value is not None]
+    return max(measured, key=lambda pair: pair[0])[1] if measured else None
+
+
+def culprits(judgement: Judgement) -> Iterable[tuple[Rule, list[Record]]]:
+    """Each rejecting rule with the records because of which it rejects, once each, worst first."""
+    for rule in judgement.rules:
+        found: dict[int, Record] = {}
+        for verdict in judgement.verdicts:
+            for outcome in verdict.outcomes:
+                if outcome.rule.name == rule.name and outcome.state == "reject":
+                    found |= {id(r): r for r in outcome.records if beyond(rule, r)}
+        if found:
+            yield rule, list(found.values())
