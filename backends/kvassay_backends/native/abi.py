@@ -51,7 +51,7 @@ def declarations(header: str) -> str:
 
 
 @cache
-def interface() -> cffi.FFI:
+def interface() -> Any:
     """The cffi interface made from the header."""
     ffi = cffi.FFI()
     ffi.cdef(declarations(header_path().read_text(encoding="utf-8")))
