@@ -75,11 +75,11 @@ def _add_outliers(source: _Normal, k: FloatArray) -> None:
 
 def _unit(x: FloatArray) -> FloatArray:
     """Rows of norm 1: division and square root are exact to the last bit everywhere."""
-    square: FloatArray = np.zeros(x.shape[:-1], dtype=np.float32)
+    square: FloatArray = np.zeros_like(x[..., 0])
     for channel in range(x.shape[-1]):
         square += x[..., channel] * x[..., channel]
-    rows: FloatArray = x / np.sqrt(square)[..., np.newaxis]
-    return rows
+    root: FloatArray = np.sqrt(square)[..., np.newaxis]
+    return x / root
 
 
 class _Normal:

@@ -11,7 +11,6 @@ from kvassay import registry
 from kvassay.protocol import Backend
 from kvassay.records import Record
 from kvassay.suite import Target
-
 from kvassay_suites.common import record
 
 SUITE: Final = "quality"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from kvassay.presets import preset as make_preset
@@ -18,13 +19,14 @@ TOKENS: Final = 512
 EVERY: Final = 7
 
 
-def measure(backend: str, variant: str, preset: str) -> list[Record]:
-    """Fidelity over the fixture in its MHA, GQA and MQA forms."""
+def measure(backend: str, variant: str, preset: str, shapes: Sequence[str]) -> list[Record]:
+    """Fidelity over the fixture in these shapes."""
     target = Target(backend, variant)
     loaded = load(target)
     origin = Origin(target, preset, ONE_LAYER)
     records: list[Record] = []
-    for shape, (query_heads, kv_heads) in SHAPES.items():
+    for shape in shapes:
+        query_heads, kv_heads = SHAPES[shape]
         spec = make_preset(
             preset, layers=1, kv_heads=kv_heads, query_heads=query_heads, head_dim=HEAD_DIM
         )

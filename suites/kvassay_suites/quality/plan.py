@@ -21,18 +21,23 @@ _DISTRIBUTION: Final = "kvassay"
 
 @dataclass(frozen=True)
 class Effort:
-    """What a depth means for the real model: tokens of text, layers in the attention figures, and
-    the distance of sampled queries (odd: they meet every phase of a page filling up)."""
+    """What a depth means.
+
+    tokens: of the real model's text. layers: at most so many in its attention figures. every:
+    distance of sampled queries, odd so that they meet every phase of a page filling up. shapes:
+    of the one-layer fixture and the tiny transformers.
+    """
 
     tokens: int
     layers: int
-    every: int
+    every: int = 7
+    shapes: tuple[str, ...] = ("mha", "gqa", "mqa")
 
 
 EFFORTS: Final[Mapping[Depth, Effort]] = {
-    "quick": Effort(tokens=320, layers=6, every=7),
-    "default": Effort(tokens=1024, layers=1000, every=7),
-    "full": Effort(tokens=2048, layers=1000, every=7),
+    "quick": Effort(tokens=320, layers=6, shapes=("gqa",)),
+    "default": Effort(tokens=1024, layers=1000),
+    "full": Effort(tokens=2048, layers=1000),
 }
 
 
@@ -63,7 +68,7 @@ class QualitySuite:
             tasks.append(_full_precision(request.model, effort))
         for target in request.targets:
             for preset in request.presets:
-                tasks += _model_free_tasks(target, preset)
+                tasks += _model_free_tasks(target, preset, effort)
         return tasks
 
 
@@ -147,8 +152,9 @@ def _full_precision(model: str, effort: Effort) -> Task:
     return _task(None, "", REAL, "full_precision", 4.0, model=model, tokens=effort.tokens)
 
 
-def _model_free_tasks(target: Target, preset: str) -> list[Task]:
+def _model_free_tasks(target: Target, preset: str, effort: Effort) -> list[Task]:
+    shapes = list(effort.shapes)
     return [
-        _task(target, preset, ONE_LAYER, "one_layer", 1.0),
-        _task(target, preset, TINY, "tiny_transformer", 3.0),
+        _task(target, preset, ONE_LAYER, "one_layer", 1.0, shapes=shapes),
+        _task(target, preset, TINY, "tiny_transformer", 3.0, shapes=shapes),
     ]

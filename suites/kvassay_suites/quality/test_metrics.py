@@ -12,7 +12,8 @@ from kvassay_suites.quality import metrics
 
 def logs(*probabilities: float) -> metrics.Doubles:
     with np.errstate(divide="ignore"):
-        return np.log(np.array([probabilities]))
+        logarithms: metrics.Doubles = np.log(np.array([probabilities]))
+    return logarithms
 
 
 def test_kl_of_equal_distributions_is_zero() -> None:
