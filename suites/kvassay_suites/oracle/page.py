@@ -156,7 +156,7 @@ class Page:
         exponent = gain_exponent(self.head_dim, self.rounds)
         gain = 2.0 ** (exponent / 2 - exponent // 2)
         scale = self.scales(f"{which} scales", f"{which} maxima")[..., None]
-        return self._turn_back(self.centroids(f"{which} codes") * scale, stream) * gain
+        return np.asarray(self._turn_back(self.centroids(f"{which} codes") * scale, stream) * gain)
 
     def _sign_part(self) -> Float64:
         """The residual of +qjl: norm * sqrt(pi/2 / d) * U' U2' sign."""
