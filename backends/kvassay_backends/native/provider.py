@@ -43,12 +43,13 @@ class LibraryBackendProvider(BackendProvider):
     @cached_property
     def _variants(self) -> dict[str, Availability]:
         try:
-            path, build_id = self._locate()
+            path, build_id = self._located
         except UnavailableError as error:
             return {PORTABLE: Availability("not-built", str(error))}
         return probe(path, build_id)
 
-    def _locate(self) -> tuple[Path, str | None]:
+    @cached_property
+    def _located(self) -> tuple[Path, str | None]:
         """The library's file and the build id it must have (None: any)."""
         if self._path is not None:
             if not self._path.is_file():
@@ -74,7 +75,7 @@ class LibraryBackendProvider(BackendProvider):
 
     @cached_property
     def _library(self) -> Library:
-        return Library(self._locate()[0])
+        return Library(self._located[0])
 
 
 def probe(path: Path, build_id: str | None = None) -> dict[str, Availability]:

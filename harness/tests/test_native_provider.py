@@ -1,0 +1,171 @@
+"""What a library may do to us: be missing, stale, foreign, crash, hang; each has its own answer."""
+
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+from native_tools import BUILT, add, compile_c, make_queries, make_spec, make_tokens
+
+from kvassay.errors import UnavailableError
+from kvassay.protocol import Availability
+from kvassay_backends.native import LibraryBackendProvider, abi, backend, build_info, provider
+
+# The wrappers below are linked to the built library: what they do not define, it provides.
+HEAD = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+#include "kvassay.h"
+static kv_info changed(void) {
+  return *((const kv_info *(*)(void))dlsym(RTLD_NEXT, "kv_get_info"))();
+}
+"""
+OTHER_ABI = """
+KV_EXPORT const kv_info *kv_get_info(void) {
+  static kv_info info;
+  info = changed();
+  info.abi_version = 7;
+  return &info;
+}
+"""
+PURE = OTHER_ABI.replace("abi_version = 7", "flags = KV_FLAG_EXACT")
+HANGS = "KV_EXPORT int32_t kv_variant_runs(uint32_t v, kv_error *e) { for (;;) pause(); }"
+UNLOADABLE = "__attribute__((constructor)) static void go(void) { raise(SIGSEGV); }"
+SECOND_VARIANT_CRASHES = """
+KV_EXPORT const kv_info *kv_get_info(void) {
+  static kv_info info;
+  info = changed();
+  info.variant_count = 3;
+  return &info;
+}
+KV_EXPORT const char *kv_variant_name(uint32_t v) {
+  static const char *const names[] = {"scalar", "sixteen", "thirty-two"};
+  return v < 3 ? names[v] : NULL;
+}
+KV_EXPORT int32_t kv_variant_runs(uint32_t v, kv_error *e) {
+  if (v < 2) return KV_OK;
+  strcpy(e->message, "this CPU has no 32-lane registers");
+  return KV_E_VARIANT;
+}
+KV_EXPORT int32_t kv_cache_create(const kv_cache_config *c, kv_cache **out, kv_error *e) {
+  if (strcmp(c->variant, "sixteen") == 0) raise(SIGILL);
+  return ((int32_t (*)(const kv_cache_config *, kv_cache **, kv_error *))dlsym(
+      RTLD_NEXT, "kv_cache_create"))(c, out, e);
+}
+"""
+READY = Availability("ready")
+
+
+class Wrap(Protocol):
+    """Compiles a wrapper around the built library."""
+
+    def __call__(self, text: str, *, linked: bool = True) -> LibraryBackendProvider: ...
+
+
+@pytest.fixture
+def wrap(tmp_path: Path) -> Wrap:
+    def make(text: str, *, linked: bool = True) -> LibraryBackendProvider:
+        source, made = tmp_path / "wrapper.c", tmp_path / "libwrapper.so"
+        source.write_text(HEAD + text)
+        needed = ["-Wl,--no-as-needed", str(BUILT), f"-Wl,-rpath,{BUILT.parent}"] if linked else []
+        compile_c(["-shared", "-fPIC", "-O1", "-w", str(source), *needed, "-o", str(made)])
+        return LibraryBackendProvider("wrapped", made)
+
+    return make
+
+
+def test_the_built_library_is_ready() -> None:
+    assert backend.variants()["scalar"] == READY
+    loaded = backend.load("scalar")
+    assert (loaded.name, loaded.variant, loaded.exact) == ("native", "scalar", True)
+    with pytest.raises(UnavailableError, match="no such variant"):
+        backend.load("bogus")
+
+
+def test_a_library_that_was_not_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(provider, "build_record", lambda: None)
+    monkeypatch.setattr(provider, "stale_reason", lambda: "not built; run: python x.py")
+    (state,) = LibraryBackendProvider("native").variants().values()
+    assert state == Availability("not-built", "not built; run: python x.py")
+
+
+def test_a_stale_library_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(provider, "stale_reason", lambda: "built from other sources")
+    stale = LibraryBackendProvider("native")
+    assert stale.variants()["scalar"] == Availability(
+        "not-built", "stale: built from other sources"
+    )
+    with pytest.raises(UnavailableError, match="stale"):
+        stale.load("scalar")
+
+
+def test_another_build_than_the_record_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    built = build_info.build_record()
+    assert built is not None
+    record = {**built, "build_id": "0" * 64}
+    monkeypatch.setattr(provider, "build_record", lambda: record)
+    state = LibraryBackendProvider("native").variants()["scalar"]
+    assert state.status == "broken"
+    assert "build.json says 0000" in state.reason
+
+
+def test_a_missing_file(tmp_path: Path) -> None:
+    state = LibraryBackendProvider("mine", tmp_path / "mine.so").variants()["scalar"]
+    assert state.status == "not-built"
+    assert "mine.so" in state.reason
+
+
+def test_a_file_that_is_no_library(tmp_path: Path) -> None:
+    path = tmp_path / "mine.so"
+    path.write_text("no library")
+    state = LibraryBackendProvider("mine", path).variants()["scalar"]
+    assert state.status == "broken"
+    assert f"cannot load {path}" in state.reason
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (OTHER_ABI, "abi_version is 7, this kvassay needs 1"),
+        (PURE, "offers only the pure kernels"),
+        (UNLOADABLE, "killed by SIGSEGV"),
+    ],
+)
+def test_foreign_libraries_are_refused_with_the_reason(wrap: Wrap, text: str, reason: str) -> None:
+    (state,) = wrap(text).variants().values()
+    assert state.status == "broken"
+    assert reason in state.reason
+
+
+def test_a_library_without_the_functions(wrap: Wrap) -> None:
+    (state,) = wrap("KV_EXPORT int kv_nothing;", linked=False).variants().values()
+    assert state.status == "broken"
+    assert "does not export kv_" in state.reason
+
+
+def test_a_library_that_hangs(wrap: Wrap, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(provider, "PROBE_SECONDS", 4)
+    (state,) = wrap(HANGS).variants().values()
+    assert state == Availability("broken", "did not finish within 4 s")
+
+
+def test_one_variant_crashes_and_the_others_are_used(wrap: Wrap) -> None:
+    wrapped = wrap(SECOND_VARIANT_CRASHES)
+    assert list(wrapped.variants().items()) == [
+        ("thirty-two", Availability("unsupported-cpu", "this CPU has no 32-lane registers")),
+        ("sixteen", Availability("broken", "killed by SIGILL")),
+        ("scalar", READY),
+    ]
+    with pytest.raises(UnavailableError, match="killed by SIGILL"):
+        wrapped.load("sixteen")
+    spec = make_spec()
+    with wrapped.load("scalar").prepare(spec) as cache:
+        add(cache, make_tokens(spec, 40))
+        assert cache.attend(0, make_queries(spec, 1)).shape == (1, 4, 32)
+
+
+def test_a_header_without_marks_is_refused() -> None:
+    with pytest.raises(UnavailableError, match="BEGIN declarations"):
+        abi.declarations("int32_t kv_supports(void);")
