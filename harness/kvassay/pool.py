@@ -143,27 +143,28 @@ class _Worker(threading.Thread):
     def _ask(self, call: list[Any]) -> tuple[bool, Any]:
         if self._stopping.is_set():
             raise WorkerDied("stopped")
-        if self._pipe is None or self._process is None:
-            self._pipe, self._process = self._begin()
         try:
-            self._pipe.send(call)
-            if not self._pipe.poll(self._timeout):
+            pipe = self._pipe or self._begin()
+            pipe.send(call)
+            if not pipe.poll(self._timeout):
                 self._end(kill=True)
                 raise WorkerTimeout(f"took longer than {self._timeout:g} s")
-            answer: tuple[bool, Any] = self._pipe.recv()
+            answer: tuple[bool, Any] = pipe.recv()
             return answer
         except (EOFError, OSError):
             how = self._end()
             raise WorkerDied(how, self._tail()) from None
 
-    def _begin(self) -> tuple[Connection, BaseProcess]:
+    def _begin(self) -> Connection:
+        """Start a process and wait until it is ready, so that a timeout covers the call alone."""
         context = multiprocessing.get_context("spawn")
-        ours, theirs = context.Pipe()
-        process = context.Process(target=_serve, args=(theirs, str(self._stderr)))
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(theirs, str(self._stderr)))
         with _limited_threads(self._threads):
-            process.start()
+            self._process.start()
         theirs.close()
-        return ours, process
+        self._pipe.recv()
+        return self._pipe
 
     def _end(self, kill: bool = False) -> str:
         """Close the pipe, which ends an idle process, and say how it ended."""
@@ -228,6 +229,7 @@ def _serve(pipe: Connection, stderr: str) -> None:
         os.dup2(stream.fileno(), 1)
         os.dup2(stream.fileno(), 2)
         faulthandler.enable(stream)
+        pipe.send("ready")
         with contextlib.suppress(EOFError, BrokenPipeError):
             while True:
                 function, arguments, keywords = pipe.recv()

@@ -11,7 +11,7 @@ from typing import Annotated, Final
 import typer
 
 from ..errors import KvassayError
-from ..gate import UNJUDGED, Judgement, Question, judge
+from ..gate import Judgement, Question, judge
 from ..records import Record, RecordWriter, read_records
 from ..rules import Scope
 from ..runner import DEFAULT_TIMEOUT, collect_tasks, opening_records, run, target_tasks
@@ -185,7 +185,7 @@ def _measure(question: Question, how: Execution) -> int:
     if summary.interrupted:
         kept = f"; {how.json} holds what was measured" if how.json else ""
         raise KvassayError(f"interrupted: {summary.done} of {summary.tasks} tasks ended{kept}")
-    return judgement.exit_status
+    return _status(judgement)
 
 
 def _judge_again(source: Path, scope: Scope, context: typer.Context, report: Path) -> int:
@@ -195,6 +195,13 @@ def _judge_again(source: Path, scope: Scope, context: typer.Context, report: Pat
         question = replace(question, scope=scope)
     judgement = judge(records, question)
     _show(judgement, records, report, is_verbose(context))
+    return _status(judgement)
+
+
+def _status(judgement: Judgement) -> int:
+    """The exit status; where nothing could be judged, an error says why."""
+    if judgement.problem:
+        raise KvassayError(judgement.problem)
     return judgement.exit_status
 
 
@@ -204,7 +211,5 @@ def _show(judgement: Judgement, records: list[Record], report: Path | None, verb
 
         write_report(report, judgement, records)
     print_judgement(output(), judgement, verbose)
-    if judgement.problem and judgement.exit_status == UNJUDGED:
-        errors().print(f"error: {judgement.problem}", markup=False, soft_wrap=True)
     if report:
         output().print(f"report: {report}", markup=False, soft_wrap=True)

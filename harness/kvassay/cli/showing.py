@@ -127,7 +127,8 @@ def _what_changes(outcome: Outcome) -> str:
     if outcome.state == "not measured":
         return "a measurement changes it"
     over = [r for r in outcome.records if r.comparisons > 0 and outcome.rule.excess(r.value) > 0]
-    which = f" ({len(over)} records are beyond it)" if over else ""
+    verb = "is" if len(over) == 1 else "are"
+    which = f" ({len(over)} of the records {verb} beyond it)" if over else ""
     return f"passes when {outcome.rule.threshold}{which}"
 
 
