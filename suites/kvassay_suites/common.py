@@ -12,6 +12,12 @@ from kvassay.records import Record
 HEAD_DIMS: Final = (64, 80, 96, 112, 128, 160, 192, 256)
 KEY_CODECS: Final = codec_names("keys")
 VALUE_CODECS: Final = codec_names("values")
+#: Pairs in which every codec of either stream occurs, and fp16 beside each family.
+CODEC_PAIRS: Final = (
+    *((name, VALUE_CODECS[i % len(VALUE_CODECS)]) for i, name in enumerate(KEY_CODECS)),
+    *(("fp16", "turbo:3"), ("fp16", "kivi:4"), ("turbo:4", "fp16"), ("kivi:4", "fp16")),
+    *(("turbo:3", "kivi:4"), ("kivi:2", "kivi:2")),
+)
 REFERENCE: Final = "reference"
 #: Stages of rules.toml that these suites speak for.
 MATH, ONE_LAYER = "math", "one layer"

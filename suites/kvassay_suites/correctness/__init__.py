@@ -9,8 +9,7 @@ import kvassay
 from kvassay.errors import KvassayError
 from kvassay.suite import Depth, Request, Target, Task
 
-from ..common import HEAD_DIMS, KEY_CODECS, MATH, ONE_LAYER, VALUE_CODECS, make_spec
-from .codec_runs import codec_pairs
+from ..common import CODEC_PAIRS, HEAD_DIMS, KEY_CODECS, MATH, ONE_LAYER, VALUE_CODECS, make_spec
 from .faults import CASES
 
 #: Fault cases in one task.
@@ -40,7 +39,7 @@ def _target_tasks(target: Target, request: Request) -> list[Task]:
     depth = request.depth
     keys = _supported(target, "keys", KEY_CODECS)
     values = _supported(target, "values", VALUE_CODECS)
-    pairs = [(k, v) for k, v in codec_pairs() if k in keys and v in values]
+    pairs = [(k, v) for k, v in CODEC_PAIRS if k in keys and v in values]
     tasks = []
     for stream, codecs in (("keys", keys), ("values", values)):
         for number, codec in enumerate(codecs):
@@ -53,12 +52,13 @@ def _target_tasks(target: Target, request: Request) -> list[Task]:
         tasks.append(_task(target, "bias", codec, MATH, **arguments))
     for number, (key, value) in enumerate(pairs):
         pair = {"keys": key, "values": value}
+        some = _head_dims(depth, number)
         # The growth is promised at every head dim; only a quick look takes fewer.
-        dims = _head_dims(depth, number) if depth == "quick" else list(HEAD_DIMS)
+        every = some if depth == "quick" else list(HEAD_DIMS)
         label = f"{key}/{value}"
         tasks += [
-            _task(target, "contract:measure_error", label, MATH, **pair, head_dims=dims),
-            _task(target, "contract:measure_growth", label, MATH, **pair, head_dims=dims),
+            _task(target, "contract:measure_error", label, MATH, **pair, head_dims=some),
+            _task(target, "contract:measure_growth", label, MATH, **pair, head_dims=every),
             _task(target, "codec_runs", label, ONE_LAYER, **pair, head_dim=(64, 80)[number % 2]),
         ]
     tasks.append(_task(target, "identity", "", ONE_LAYER))

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 import kvassay
+from kvassay.protocol import FloatArray
 from kvassay.records import Record
 
 from ..common import MATH, record
@@ -18,9 +20,7 @@ SEEDS: Final = 24
 COSINE: Final = 0.5
 
 
-def _queries(
-    k: np.ndarray[tuple[int, ...], np.dtype[np.float32]], seed: int
-) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
+def _queries(k: FloatArray, seed: int) -> FloatArray:
     """For each key (rows, d) a query of equal norm at COSINE to it."""
     other = gaussian(seed, *k.shape)
     along = np.sum(other * k, -1, keepdims=True) / np.sum(k * k, -1, keepdims=True)
@@ -52,15 +52,10 @@ def measure(backend: str, variant: str, codec: str, head_dims: list[int]) -> lis
     return records
 
 
-def _record(
-    backend: str,
-    variant: str,
-    codec: str,
-    d: int,
-    errors: np.ndarray[tuple[int], np.dtype[np.float64]],
-) -> Record:
+def _record(backend: str, variant: str, codec: str, d: int, errors: NDArray[np.float64]) -> Record:
     mean, deviation = float(errors.mean()), float(errors.std(ddof=1))
-    z = mean / (deviation / np.sqrt(len(errors))) if deviation else np.inf * abs(mean)
+    standard_error = deviation / np.sqrt(len(errors))
+    z = mean / standard_error if standard_error else np.copysign(np.inf, mean) if mean else 0.0
     return record(
         "correctness.bias_z",
         MATH,

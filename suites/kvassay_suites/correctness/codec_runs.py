@@ -6,7 +6,6 @@ import random
 from collections.abc import Iterator
 
 import kvassay
-from kvassay.codec import parse_codec
 from kvassay.protocol import Backend
 from kvassay.records import Record
 
@@ -92,15 +91,3 @@ def _flips(spec: kvassay.Spec, dump: bytes) -> Iterator[tuple[str, str, bytes]]:
             head, token, channel = (draw.randrange(n) for n in section.shape)
             where = f"head {head} token {token} channel {channel}"
             yield name, where, flip_token(dump, 0, name, head, token, channel, MANTISSA)
-
-
-def codec_pairs() -> list[tuple[str, str]]:
-    """Pairs in which every codec of either stream occurs."""
-    from ..common import KEY_CODECS, VALUE_CODECS
-
-    return [(name, VALUE_CODECS[i % len(VALUE_CODECS)]) for i, name in enumerate(KEY_CODECS)]
-
-
-def families(spec: kvassay.Spec) -> tuple[str, str]:
-    """The codec families of a spec."""
-    return parse_codec(spec.keys, "keys").family, parse_codec(spec.values, "values").family

@@ -2,8 +2,9 @@
 
 With codeword u of vector x and c their cosine: the unbiased scale |x|^2 / <x, u> gives
 <x_hat, x> = |x|^2 and squared error |x|^2 (1/c^2 - 1); the scale of least error
-<x, u> / |u|^2 gives <x - x_hat, x_hat> = 0 and |x|^2 (1 - c^2) (EDEN, arXiv 2108.08842). Stored scales are
-rounded, so what is judged is how far one lies beyond the rounding of the exact scale.
+<x, u> / |u|^2 gives <x - x_hat, x_hat> = 0 and |x|^2 (1 - c^2) (EDEN, arXiv 2108.08842).
+Stored scales are rounded, so what is judged is how far one lies beyond the rounding of the exact
+scale.
 """
 
 from __future__ import annotations

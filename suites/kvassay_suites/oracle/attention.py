@@ -19,13 +19,10 @@ def scores64(
     k: Float64, q: NDArray[np.floating], softmax_scale: float, span: int, sinks: int, visible: int
 ) -> Float64:
     """Logits (query_heads, tokens) of keys k (tokens, kv_heads, d), -inf where not attended."""
-    query = np.asarray(q, np.float64)
-    group = query.shape[0] // k.shape[1]
-    mask = attended(len(k), visible, span, sinks)
-    out = np.full((len(query), len(k)), -np.inf)
-    for head in range(len(query)):
-        out[head, mask] = k[mask, head // group] @ query[head] * softmax_scale
-    return out
+    heads, d = k.shape[1:]
+    query = np.asarray(q, np.float64).reshape(heads, -1, d)
+    logits = (query @ k.transpose(1, 2, 0)).reshape(-1, len(k)) * softmax_scale
+    return np.where(attended(len(k), visible, span, sinks), logits, -np.inf)
 
 
 def softmax64(logits: Float64) -> Float64:
@@ -45,8 +42,9 @@ def attend64(
     visible: int,
 ) -> Float64:
     """Attention outputs (query_heads, d) of one query position; span 0 means none."""
+    heads, d = v.shape[1:]
     weights = softmax64(scores64(k, q, softmax_scale, span, sinks, visible))
-    mask = attended(len(k), visible, span, sinks)
-    group = len(weights) // k.shape[1]
-    heads = [weights[head, mask] @ v[mask, head // group] for head in range(len(weights))]
-    return np.stack(heads)
+    mask = attended(len(v), visible, span, sinks)
+    held = np.where(mask[:, None, None], v, 0.0).transpose(1, 0, 2)
+    out: Float64 = (weights.reshape(heads, -1, len(v)) @ held).reshape(-1, d)
+    return out
