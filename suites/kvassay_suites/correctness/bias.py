@@ -13,6 +13,7 @@ from kvassay.records import Record
 
 from ..common import MATH, record
 from ..common_inputs import gaussian, tokens
+from .ideal import key_bias
 from .readout import GROUP, KV_HEADS, PAGE, plain_spec
 
 SEEDS: Final = 24
@@ -32,7 +33,7 @@ def _queries(k: FloatArray, seed: int) -> FloatArray:
 
 
 def measure(backend: str, variant: str, codec: str, head_dims: list[int]) -> list[Record]:
-    """|z| of the mean relative error of q . k_hat at each head dim."""
+    """|z| of the mean relative error of q . k_hat, less the expected one, at each head dim."""
     loaded = kvassay.load(backend, variant)
     records = []
     for d in head_dims:
@@ -54,8 +55,10 @@ def measure(backend: str, variant: str, codec: str, head_dims: list[int]) -> lis
 
 def _record(backend: str, variant: str, codec: str, d: int, errors: NDArray[np.float64]) -> Record:
     mean, deviation = float(errors.mean()), float(errors.std(ddof=1))
-    standard_error = deviation / np.sqrt(len(errors))
-    z = mean / standard_error if standard_error else np.copysign(np.inf, mean) if mean else 0.0
+    expected, doubt = key_bias(codec, d)
+    off = mean - COSINE * expected
+    standard_error = float(np.hypot(deviation / np.sqrt(len(errors)), COSINE * doubt))
+    z = abs(off) / standard_error if standard_error else np.inf * off if off else 0.0
     return record(
         "correctness.bias_z",
         MATH,
@@ -67,6 +70,7 @@ def _record(backend: str, variant: str, codec: str, d: int, errors: NDArray[np.f
         subject=f"keys {codec} d{d}",
         detail={
             "relative_bias": mean / COSINE,
+            "expected_bias": expected,
             "d_times_variance": d * deviation**2,
             "seeds": SEEDS,
             "cosine": COSINE,

@@ -135,7 +135,7 @@ def measure_growth(
     loaded = kvassay.load(backend, variant)
     records = []
     for d in head_dims:
-        shape = (6 * 64, 2, d)
+        shape = (4 * 64, 2, d)
         k, v = gaussian(31, *shape) * np.float32(1.1), gaussian(32, *shape) * np.float32(1.1)
         seen = look(loaded, _spec(keys, values, d), k, v, gaussian(33, QUERIES, HEADS, d))
         growth = {}
