@@ -26,10 +26,11 @@ RECORD_SIZE: Final = 64
 _HEADER: Final = struct.Struct("<4sHHQIIII")
 _RECORD: Final = struct.Struct("<4H6BH3IfQQIIQ")
 _CRC_AT: Final = 16
+#: Fields of a record that repeat the spec, by the spec's names.
 _RECORD_FIELDS: Final = (
-    *("KV heads", "query heads", "head dim", "page tokens"),
-    *("key mode", "value mode", "key centring", "value centring", "scale kind", "rounds"),
-    *("reserved field", "window", "sinks", "span", "softmax scale", "seed"),
+    *("kv_heads", "query_heads", "head_dim", "page_tokens", "keys", "values"),
+    *("key_centre", "value_centre", "scale", "rounds"),
+    *("reserved", "window", "sinks", "span", "softmax_scale", "seed"),
 )
 
 HalfArray = NDArray[np.float16]
@@ -95,11 +96,11 @@ def parse_dump(spec: Spec, data: bytes) -> list[LayerDump]:
     """
     text_size, layers = _check_header(data)
     records_at = _check_identity(spec, data, text_size)
-    if layers != spec.layers:
-        raise PageError(f"dump: {layers} layer records, the identity text says {spec.layers}")
     end = records_at + RECORD_SIZE * layers
     if end > len(data):
         raise PageError(f"dump: {len(data)} bytes cannot hold {layers} layer records")
+    if layers != spec.layers:
+        raise IdentityError(f"dump: {layers} layers, this cache has {spec.layers}", field="layers")
     _check_zero(data, end, _up(end, 64))
     places, at = [], _up(end, 64)
     for index, layer_spec in enumerate(spec.layer_specs):
@@ -196,8 +197,11 @@ def _check_record(
     """The place of a layer whose record agrees with its spec and with the file's size."""
     where = f"dump: layer {index}"
     for name, want, have in zip(_RECORD_FIELDS, _constants(spec), record, strict=False):
-        if want != have:
-            raise IdentityError(f"{where}: {name} is {have}, this cache has {want}", field=name)
+        if want == have:
+            continue
+        if name == "reserved":
+            raise PageError(f"{where}: the reserved field of its record must be zero")
+        raise IdentityError(f"{where}: {name} is {have}, this cache has {want}", field=name)
     length, first_page, pages, offset = record[len(_RECORD_FIELDS) :]
     sealed = spec.sealed(length)
     if first_page != first_live_page(spec, length) or first_page + pages != sealed:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from .codec import Codec, codec_names, parse_codec
 from .errors import PageError
-from .spec import KEY_CENTRES, SCALE_KINDS, VALUE_CENTRES, Identity
+from .spec import KEY_CENTRES, SCALE_KINDS, VALUE_CENTRES, Identity, LayerSpec
 from .tiles import pack_keys, pack_values, unpack_keys, unpack_values
 
 MAGIC: Final = b"KVPG"
@@ -58,22 +58,18 @@ class PageShape(Protocol):
     def value_centre(self) -> str: ...
     @property
     def scale(self) -> str: ...
-    @property
-    def rounds(self) -> int: ...
-    @property
-    def seed(self) -> int: ...
 
 
 @dataclass(frozen=True)
 class Header:
-    """The 64 bytes that open a page. Fields have the names and values of the spec."""
+    """The 64 bytes that open a page. Fields have the spec's names and values where it has them."""
 
     keys: Codec
     values: Codec
     key_centre: str
     value_centre: str
     scale: str
-    rounds: int
+    transform: int
     seed: int
     kv_heads: int
     head_dim: int
@@ -87,22 +83,22 @@ class Header:
 
     @classmethod
     def of(
-        cls, shape: PageShape, layer: int, token_start: int, identity: Identity | None = None
+        cls, spec: LayerSpec, layer: int, token_start: int, identity: Identity | None = None
     ) -> Header:
         """The header of a page of this layer; what only turbo needs is neutral elsewhere."""
-        rotated = shape.keys.rotated or shape.values.rotated
+        rotated = spec.rotated
         who = identity or Identity()
         return cls(
-            keys=shape.keys,
-            values=shape.values,
-            key_centre=shape.key_centre,
-            value_centre=shape.value_centre,
-            scale=shape.scale if rotated else "u8",
-            rounds=shape.rounds if rotated else 0,
-            seed=shape.seed if rotated else 0,
-            kv_heads=shape.kv_heads,
-            head_dim=shape.head_dim,
-            page_tokens=shape.page_tokens,
+            keys=spec.keys,
+            values=spec.values,
+            key_centre=spec.key_centre,
+            value_centre=spec.value_centre,
+            scale=spec.scale if rotated else "u8",
+            transform=1 + 256 * spec.rounds if rotated else 0,
+            seed=spec.seed if rotated else 0,
+            kv_heads=spec.kv_heads,
+            head_dim=spec.head_dim,
+            page_tokens=spec.page_tokens,
             layer=layer,
             token_start=token_start,
             model=who.model_hash,
@@ -133,7 +129,7 @@ class Header:
             self.kv_heads,
             self.head_dim,
             self.head_dim,
-            1 + 256 * self.rounds if self.rounds else 0,
+            self.transform,
             self.keys.mode,
             self.values.mode,
             0,
@@ -178,14 +174,13 @@ class Header:
         _require("head dim", head_dim, head_dim > 0 and head_dim % 16 == 0)
         _require("stored dim", stored_dim, stored_dim == head_dim)
         _require("token count", page_tokens, page_tokens > 0 and page_tokens % 16 == 0)
-        _require("transform", hex(transform), transform in (0, 0x101, 0x201))
-        header = cls(
+        return cls(
             keys=_KEY_CODECS[key_mode],
             values=_VALUE_CODECS[value_mode],
             key_centre=KEY_CENTRES[flags >> 2 & 3],
             value_centre=VALUE_CENTRES[flags >> 4 & 3],
             scale=SCALE_KINDS[flags & 3],
-            rounds=transform >> 8,
+            transform=transform,
             seed=seed,
             kv_heads=kv_heads,
             head_dim=head_dim,
@@ -197,18 +192,6 @@ class Header:
             runtime=runtime,
             crc=crc,
         )
-        header._check_neutral()
-        return header
-
-    def _check_neutral(self) -> None:
-        """Fields that have one value only where the stream they belong to has no use for them."""
-        rotated = self.keys.rotated or self.values.rotated
-        _require("transform", self.rounds, rotated == (self.rounds > 0))
-        _require("scale kind", self.scale, rotated or self.scale == "u8")
-        _require("seed", self.seed, rotated or self.seed == 0)
-        centred = self.key_centre != "none", self.value_centre != "none"
-        _require("key centring", self.key_centre, self.keys.mode != 0 or not centred[0])
-        _require("value centring", self.value_centre, self.values.mode != 0 or not centred[1])
 
 
 def _require(field: str, found: object, good: bool) -> None:

@@ -24,7 +24,6 @@ _FIELD_NAMES: Final = {
     "key_centre": "key centring",
     "value_centre": "value centring",
     "scale": "scale kind",
-    "rounds": "transform",
     "kv_heads": "KV heads",
     "page_tokens": "token count",
 }
@@ -80,7 +79,7 @@ def _check_numbers(stream: Stream, page: bytes) -> None:
     numbers = stream.read(page)
     bad: NDArray[np.bool_] = ~np.isfinite(numbers)
     if stream.part == "scales" and not stream.name.endswith("minima"):
-        bad |= numbers < 0
+        bad |= np.signbit(numbers)
     if stream.name.endswith("maxima"):
         bad |= (numbers != 0) & (np.abs(numbers) < _F32_SMALLEST_NORMAL)
     if bad.any():

@@ -1,11 +1,12 @@
-"""The page format: tiles against the documented byte order, layout, header, what a reader refuses."""
+"""The page format: tiles against the documented bytes, layout, header, what a reader refuses."""
 
 import struct
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvassay import Identity, Spec
@@ -13,27 +14,40 @@ from kvassay.codec import codec_names
 from kvassay.errors import IdentityError, PageError
 from kvassay.page import Header, PageLayout, crc, flip_code, read_codes, with_crc
 from kvassay.pagecheck import check_page
-from kvassay.tiles import pack_keys, pack_tiles, pack_values, unpack_keys, unpack_tiles, unpack_values
+from kvassay.tiles import (
+    pack_keys,
+    pack_tiles,
+    pack_values,
+    unpack_keys,
+    unpack_tiles,
+    unpack_values,
+)
 from kvassay_backends.reference import ReferenceBackend
 
 KEYS = codec_names("keys")
 VALUES = codec_names("values")
 
 
-def make_page(layer=0, **fields):
+def make_page(**fields: Any) -> tuple[Spec, bytes]:
     """A spec of one page, and that page of random tokens."""
-    shape = {"layers": 1, "kv_heads": 2, "query_heads": 4, "head_dim": 48, "page_tokens": 16}
+    shape: dict[str, Any] = {
+        "layers": 1,
+        "kv_heads": 2,
+        "query_heads": 4,
+        "head_dim": 48,
+        "page_tokens": 16,
+    }
     spec = Spec(**{**shape, **fields})
     rng = np.random.default_rng(7)
     k, v = rng.standard_normal(
         (2, spec.sinks + spec.window + spec.page_tokens, spec.kv_heads, spec.head_dim), np.float32
     )
     cache = ReferenceBackend().prepare(spec)
-    cache.append(layer, k, v)
-    return spec, cache.pages(layer)[0]
+    cache.append(0, k, v)
+    return spec, cache.pages(0)[0]
 
 
-def check(spec, page, **differing):
+def check(spec: Spec, page: bytes, **differing: Any) -> None:
     check_page(
         replace(spec.layer(0), **differing),
         page,
@@ -44,31 +58,32 @@ def check(spec, page, **differing):
 
 
 @pytest.mark.parametrize("bits", [1, 2, 3, 4])
-def test_tiles_of_a_ramp_have_every_code_in_order(bits):
+def test_tiles_of_a_ramp_have_every_code_in_order(bits: int) -> None:
     ramp = (np.arange(64) % (1 << bits)).astype(np.uint8)
     packed = pack_tiles(ramp, bits)
     assert packed.shape == (8 * bits,)
     assert (unpack_tiles(packed, bits) == ramp).all()
 
 
-def test_tiles_have_the_documented_bytes():
+def test_tiles_have_the_documented_bytes() -> None:
     codes = np.random.default_rng(1).integers(0, 16, 64, np.uint8)
     four = [codes[j] | codes[j + 32] << 4 for j in range(32)]
-    low = codes & 3
+    low = codes & np.uint8(3)
     two = [low[j] | low[j + 16] << 2 | low[j + 32] << 4 | low[j + 48] << 6 for j in range(16)]
     one = sum(int(codes[i] >> 2 & 1) << i for i in range(64)).to_bytes(8, "little")
     assert pack_tiles(codes, 4).tolist() == four
     assert pack_tiles(low, 2).tolist() == two
-    assert pack_tiles(codes & 7, 3).tobytes() == bytes(two) + one
+    assert pack_tiles(codes & np.uint8(7), 3).tobytes() == bytes(two) + one
 
 
+@settings(max_examples=30, deadline=None)
 @given(
     st.sampled_from([n for n in KEYS if n != "fp16"]),
     st.sampled_from([16, 48, 64, 80, 112]),
     st.sampled_from([16, 48, 64]),
     st.integers(0, 2**32 - 1),
 )
-def test_packing_is_exact_and_dense(name, d, tokens, seed):
+def test_packing_is_exact_and_dense(name: str, d: int, tokens: int, seed: int) -> None:
     splits = Spec(1, 1, 1, d, keys=name).layer(0).keys.splits(d)
     rng = np.random.default_rng(seed)
     spans = [rng.integers(0, 1 << bits, (2, tokens, n), np.uint8) for _, n, bits in splits]
@@ -80,7 +95,7 @@ def test_packing_is_exact_and_dense(name, d, tokens, seed):
         assert (unpack(packed, splits, tokens) == codes).all()
 
 
-def test_key_order_is_blocks_of_tokens_then_channels():
+def test_key_order_is_blocks_of_tokens_then_channels() -> None:
     splits = ((0, 16, 2), (16, 16, 3))
     codes = np.zeros((32, 32), np.uint8)
     codes[17, 21] = 7  # block 1, lane 1; tile 1 of the high half, summand 1: code 5 of its tile
@@ -91,7 +106,7 @@ def test_key_order_is_blocks_of_tokens_then_channels():
     assert np.count_nonzero(packed) == np.count_nonzero(tile) == 2
 
 
-def test_value_order_ends_a_half_with_a_group_of_eight_channels():
+def test_value_order_ends_a_half_with_a_group_of_eight_channels() -> None:
     splits = ((0, 24, 2), (24, 24, 3))
     codes = np.zeros((16, 48), np.uint8)
     codes[13, 19] = 3  # channel 3 of the group of 8; token 13 = 8 + 4 + 1: tile 1, lane 8 + 3
@@ -103,7 +118,7 @@ def test_value_order_ends_a_half_with_a_group_of_eight_channels():
 
 @pytest.mark.parametrize("keys", KEYS)
 @pytest.mark.parametrize("scale", ["u8", "u8log", "fp16"])
-def test_layout_has_aligned_streams_and_its_parts_add_up(keys, scale):
+def test_layout_has_aligned_streams_and_its_parts_add_up(keys: str, scale: str) -> None:
     for values in VALUES:
         layer = Spec(1, 3, 3, 80, keys=keys, values=values, page_tokens=48, scale=scale).layer(0)
         layout = PageLayout(layer)
@@ -114,10 +129,13 @@ def test_layout_has_aligned_streams_and_its_parts_add_up(keys, scale):
         assert used + 64 == layout.size
 
 
-def test_layout_of_one_page_by_hand():
+def test_layout_of_one_page_by_hand() -> None:
     spec = Spec(
         *(1, 2, 2, 64),
-        **{"keys": "turbo:3+qjl", "values": "kivi:2", "page_tokens": 48, "key_centre": "page"},
+        keys="turbo:3+qjl",
+        values="kivi:2",
+        page_tokens=48,
+        key_centre="page",
     )
     found = {s.name: (s.offset, s.size) for s in PageLayout(spec.layer(0)).streams.values()}
     assert found == {
@@ -135,7 +153,7 @@ def test_layout_of_one_page_by_hand():
     assert PageLayout(spec.layer(0)).size == 5952
 
 
-def test_header_has_the_documented_bytes():
+def test_header_has_the_documented_bytes() -> None:
     identity = Identity(model="m", tokenizer="t", runtime="r")
     spec, page = make_page(
         keys="turbo:2.5+qjl",
@@ -160,7 +178,7 @@ def test_header_has_the_documented_bytes():
     check(spec, page)
 
 
-def test_fields_that_only_turbo_needs_are_zero_elsewhere():
+def test_fields_that_only_turbo_needs_are_zero_elsewhere() -> None:
     _, page = make_page(keys="kivi:2", values="fp16", scale="fp16", seed=9)
     assert page[32:40] == bytes(8)
     assert Header.parse(page).scale == "u8"
@@ -175,7 +193,7 @@ def test_fields_that_only_turbo_needs_are_zero_elsewhere():
         {"keys": "fp16", "values": "turbo:2", "scale": "fp16"},
     ],
 )
-def test_every_flipped_bit_is_refused(fields):
+def test_every_flipped_bit_is_refused(fields: dict[str, Any]) -> None:
     spec, page = make_page(**fields, head_dim=16, kv_heads=1, query_heads=1)
     check(spec, page)
     for bit in range(8 * len(page)):
@@ -198,7 +216,9 @@ def test_every_flipped_bit_is_refused(fields):
         ({"sinks": 1}, None),
     ],
 )
-def test_pages_of_another_spec_are_refused_by_field(differing, field):
+def test_pages_of_another_spec_are_refused_by_field(
+    differing: dict[str, Any], field: str | None
+) -> None:
     spec, page = make_page(keys="turbo:2", values="turbo:2")
     if field is None:
         check(spec, page, **differing)  # sinks are not a field of a page
@@ -208,7 +228,7 @@ def test_pages_of_another_spec_are_refused_by_field(differing, field):
     assert caught.value.field == field
 
 
-def test_pages_of_another_place_or_identity_are_refused_by_field():
+def test_pages_of_another_place_or_identity_are_refused_by_field() -> None:
     spec, page = make_page(keys="turbo:2")
     for kind, layer, start, identity in [
         ("layer", 1, 0, None),
@@ -236,7 +256,9 @@ def test_pages_of_another_place_or_identity_are_refused_by_field():
         ("key_mean", np.float16("nan")),
     ],
 )
-def test_numbers_that_no_page_stores_are_refused_at_load(stream, number):
+def test_numbers_that_no_page_stores_are_refused_at_load(
+    stream: str, number: np.float32 | np.float16
+) -> None:
     spec, page = make_page(keys="turbo:2", values="kivi:2", key_centre="page")
     at = PageLayout(spec.layer(0))[stream].offset
     bad = with_crc(page[:at] + number.tobytes() + page[at + number.nbytes :])
@@ -244,7 +266,7 @@ def test_numbers_that_no_page_stores_are_refused_at_load(stream, number):
         check(spec, bad)
 
 
-def test_wrong_lengths_and_nonzero_gaps_are_refused():
+def test_wrong_lengths_and_nonzero_gaps_are_refused() -> None:
     spec, page = make_page(keys="turbo:2", values="turbo:2")
     for bad in (b"", page[:63], page[:-1], page + bytes(64)):
         with pytest.raises(PageError, match="bytes"):
@@ -254,7 +276,7 @@ def test_wrong_lengths_and_nonzero_gaps_are_refused():
         check(spec, with_crc(page[:start] + b"\1" + page[start + 1 :]))
 
 
-def test_declared_counts_allocate_nothing():
+def test_declared_counts_allocate_nothing() -> None:
     spec, page = make_page(keys="turbo:4", values="turbo:4")
     huge = page[:50] + struct.pack("<4H", 65520, 65535, 65520, 65520) + page[58:]
     with pytest.raises(PageError, match="calls for"):
@@ -263,7 +285,7 @@ def test_declared_counts_allocate_nothing():
 
 @pytest.mark.parametrize("keys", KEYS)
 @pytest.mark.parametrize("stream", ["keys", "values"])
-def test_flip_code_changes_one_code_and_keeps_the_page_sound(keys, stream):
+def test_flip_code_changes_one_code_and_keeps_the_page_sound(keys: str, stream: str) -> None:
     values = keys.removesuffix("+qjl")
     spec, page = make_page(keys=keys, values=values)
     flipped = flip_code(page, spec.layer(0), stream, head=1, token=5, channel=30)

@@ -4,7 +4,7 @@ import hashlib
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvassay_backends.reference import transform as module
@@ -45,7 +45,7 @@ DIGESTS = {
 }
 
 
-def test_the_mixer_gives_the_published_splitmix64_sequence():
+def test_the_mixer_gives_the_published_splitmix64_sequence() -> None:
     generator = SplitMix64.__new__(SplitMix64)
     generator._state = 1234567
     assert [generator.next() for _ in range(5)] == [
@@ -58,17 +58,19 @@ def test_the_mixer_gives_the_published_splitmix64_sequence():
 
 
 @pytest.mark.parametrize("key", NUMBERS)
-def test_numbers_are_golden(key):
+def test_numbers_are_golden(key: tuple[int, int]) -> None:
     generator = SplitMix64(*key)
     assert tuple(generator.next() for _ in range(3)) == NUMBERS[key]
 
 
 @pytest.mark.parametrize("key", DIGESTS)
-def test_signs_and_permutations_are_golden(key):
+def test_signs_and_permutations_are_golden(key: tuple[int, int]) -> None:
     d, seed = key
     digest = hashlib.sha256()
     for stream in range(3):
         transform = Transform(d, 2, seed, stream)
+        assert transform.perm is not None
+        assert transform.s2 is not None
         digest.update((transform.s1 < 0).astype(np.uint8).tobytes())
         digest.update(transform.perm.astype("<u2").tobytes())
         digest.update((transform.s2 < 0).astype(np.uint8).tobytes())
@@ -77,7 +79,7 @@ def test_signs_and_permutations_are_golden(key):
 
 @pytest.mark.parametrize("d", HEAD_DIMS + ODD_HEAD_DIMS)
 @pytest.mark.parametrize("rounds", [1, 2])
-def test_transform_is_orthogonal_on_exactly_d_channels(d, rounds):
+def test_transform_is_orthogonal_on_exactly_d_channels(d: int, rounds: int) -> None:
     transform = Transform(d, rounds, 3, module.KEYS)
     rows = transform.forward(np.eye(d, dtype=np.float32))
     gain = 2.0**transform.exponent
@@ -87,13 +89,14 @@ def test_transform_is_orthogonal_on_exactly_d_channels(d, rounds):
     assert store_gain(transform.exponent) * read_gain(transform.exponent) * gain == 1
 
 
+@settings(max_examples=30, deadline=None)
 @given(
     st.sampled_from(HEAD_DIMS),
     st.sampled_from([1, 2]),
     st.integers(0, 2**64 - 1),
     st.integers(0, 2**32 - 1),
 )
-def test_inverse_and_norm_of_random_vectors(d, rounds, seed, data_seed):
+def test_inverse_and_norm_of_random_vectors(d: int, rounds: int, seed: int, data_seed: int) -> None:
     transform = Transform(d, rounds, seed, module.VALUES)
     x = np.random.default_rng(data_seed).standard_normal((3, d), np.float32)
     y = transform.forward(x)
@@ -104,7 +107,7 @@ def test_inverse_and_norm_of_random_vectors(d, rounds, seed, data_seed):
 
 
 @pytest.mark.parametrize("d", HEAD_DIMS)
-def test_two_rounds_spread_one_channel_over_more_than_its_block(d):
+def test_two_rounds_spread_one_channel_over_more_than_its_block(d: int) -> None:
     transform = Transform(d, 2, 0, module.KEYS)
     y = transform.forward(np.eye(d, dtype=np.float32)[:1])[0]
     blocks = np.abs(y).reshape(-1, transform.block).max(axis=1)
@@ -114,7 +117,7 @@ def test_two_rounds_spread_one_channel_over_more_than_its_block(d):
 
 
 @pytest.mark.parametrize("d", HEAD_DIMS)
-def test_energy_in_few_channels_is_kept(d):
+def test_energy_in_few_channels_is_kept(d: int) -> None:
     x = np.full((1, d), 0.01, np.float32)
     x[0, 0] = 100
     x[0, :8] += np.arange(8)
@@ -123,6 +126,6 @@ def test_energy_in_few_channels_is_kept(d):
     np.testing.assert_allclose(np.linalg.norm(y), np.linalg.norm(x), rtol=1e-6)
 
 
-def test_streams_and_seeds_differ():
+def test_streams_and_seeds_differ() -> None:
     signs = {Transform(64, 2, seed, stream).s1.tobytes() for seed in (0, 1) for stream in range(3)}
     assert len(signs) == 6
