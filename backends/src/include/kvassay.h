@@ -39,7 +39,8 @@ extern "C" {
 #define KV_E_MEMORY 5     /* the allocator returned NULL, or a buffer is too small */
 #define KV_E_PAGE 6       /* page or dump bytes that are damaged */
 #define KV_E_IDENTITY 7   /* sound bytes that belong to another cache: the message names the field */
-#define KV_E_TRUNCATE 8   /* needs fp16 data that exists only as codes */
+#define KV_E_TRUNCATE 8   /* needs fp16 data that exists only as codes: the message ends with
+                             "nearest allowed lengths: " and one or two numbers */
 #define KV_E_SPAN 9       /* needs a page that was retired */
 #define KV_E_STATE 10     /* not possible in this state (attend on an empty cache, n beyond the length) */
 
@@ -176,6 +177,7 @@ int32_t kv_scores(const void *plan, const kv_state *state, const float *q, float
 
 typedef struct kv_cache kv_cache;
 
+/* Forks share it: where they are used by different threads it is called from all of them. */
 typedef struct kv_allocator {
   void *context;
   void *(*allocate)(void *context, uint64_t bytes);  /* aligned to 64, NULL if it cannot */
