@@ -12,6 +12,7 @@ from .protocol import FloatArray
 from .spec import Spec
 
 FP16_MAX: Final = 65504.0
+_BLOCK_TOKENS: Final = 64
 
 
 def check_layer(spec: Spec, layer: Any) -> int:
@@ -98,16 +99,20 @@ def _rows(what: str, value: Any, shape: tuple[int, int]) -> FloatArray:
 
 
 def _check_range(what: str, rows: FloatArray, layer: int) -> None:
-    good = np.abs(rows) <= FP16_MAX
-    if good.all():
-        return
-    token, head, channel = (int(i) for i in np.argwhere(~good)[0])
-    found = float(rows[token, head, channel])
-    raise NonFiniteError(
-        f"{what}: {found} at layer {layer}, token {token}, head {head}, channel {channel}; "
-        f"values must be finite and at most {FP16_MAX:g} in magnitude",
-        layer=layer,
-        token=token,
-        head=head,
-        channel=channel,
-    )
+    """Token by block of tokens: temporaries as large as a long prompt would count as its peak."""
+    for start in range(0, len(rows), _BLOCK_TOKENS):
+        block = rows[start : start + _BLOCK_TOKENS]
+        good = np.abs(block) <= FP16_MAX
+        if good.all():
+            continue
+        token, head, channel = (int(i) for i in np.argwhere(~good)[0])
+        found = float(block[token, head, channel])
+        token += start
+        raise NonFiniteError(
+            f"{what}: {found} at layer {layer}, token {token}, head {head}, channel {channel}; "
+            f"values must be finite and at most {FP16_MAX:g} in magnitude",
+            layer=layer,
+            token=token,
+            head=head,
+            channel=channel,
+        )

@@ -125,7 +125,7 @@ class Cache(ABC):
 
     @abstractmethod
     def truncate(self, n: int) -> None:
-        """Keep the first n tokens of every layer, or raise TruncateError and change nothing."""
+        """Keep the first n tokens of every layer, or change nothing and raise TruncateError or SpanError."""
 
     @abstractmethod
     def fork(self) -> Cache:
