@@ -4,11 +4,9 @@
 
 #include "bits.h"
 
-static inline float kv_tree16(float s[16]) {
-  for (int h = 8; h > 0; h >>= 1)
-    for (int i = 0; i < h; i++) s[i] = s[i] + s[i + h];
-  return s[0];
-}
+/* s[i] + s[i + 8], then + 4, + 2, + 1. In a file of its own: compilers that see the tree narrow the vectors of
+ * the sums before it to the width of its last step. */
+float kv_tree16(float s[16]);
 
 /* D16(a, b), n a multiple of 16. */
 static inline float kv_d16(const float *a, const float *b, uint32_t n) {

@@ -1,16 +1,21 @@
 /* Turbo: codes and scales of transformed vectors, and what the codes leave over. */
 #include "../scalar.h"
 
+#define STEP 8u /* spans are multiples of 8 channels */
+
 static void codes_of_span(const kv_span *span, const float *y, float sigma, uint8_t *codes, float *centroids) {
-  const uint32_t half = 1u << (span->bits - 1);
+  const uint32_t half = 1u << (span->bits - 1), end = span->first + (uint32_t)span->channels;
   float th[7];
   for (uint32_t i = 0; i + 1 < half; i++) th[i] = span->book->thresholds[i] * sigma;
-  for (uint32_t c = span->first; c < span->first + (uint32_t)span->channels; c++) {
-    float magnitude = kv_abs(y[c]);
-    uint32_t m = 0;
-    for (uint32_t i = 0; i + 1 < half; i++) m += magnitude >= th[i];
-    codes[c] = (uint8_t)(y[c] < 0 ? half - 1 - m : half + m);
-    centroids[c] = (float)span->book->table[codes[c]];
+  for (uint32_t c = span->first; c < end; c += STEP) {
+    uint32_t m[STEP] = {0};
+    for (uint32_t i = 0; i + 1 < half; i++)
+      for (uint32_t k = 0; k < STEP; k++) m[k] += kv_abs(y[c + k]) >= th[i];
+    for (uint32_t k = 0; k < STEP; k++) {
+      uint32_t code = y[c + k] < 0 ? half - 1 - m[k] : half + m[k];
+      codes[c + k] = (uint8_t)code;
+      centroids[c + k] = (float)span->book->table[code];
+    }
   }
 }
 
