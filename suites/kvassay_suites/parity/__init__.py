@@ -10,10 +10,13 @@ from kvassay.errors import KvassayError
 from kvassay.suite import Request, Target, Task
 
 from ..common import MATH, ONE_LAYER, describe
+from ..golden.cases import CASES as GOLDEN
+from ..golden.cases import spec_of as golden_spec
 from .grid import cases, page_cases, preset_cases
 
-#: Cases in one task of the full grid: a few seconds of work.
+#: Cases in one task of the full grid, a few seconds of work, and golden cases in one task.
 BATCH = 24
+GOLDEN_BATCH = 5
 
 
 class ParitySuite:
@@ -32,6 +35,9 @@ def _target_tasks(target: Target, request: Request) -> list[Task]:
         _task(target, f"page: {_label(case)}", [case], MATH)
         for case in _supported(target, page_cases(depth))
     ]
+    names = [name for name in GOLDEN if _supports(target, golden_spec(name))]
+    for start in range(0, len(names), GOLDEN_BATCH):
+        tasks.append(_golden_task(target, names[start : start + GOLDEN_BATCH]))
     for name in request.presets:
         tasks += [
             _task(target, _label(case), [case], ONE_LAYER, name)
@@ -48,11 +54,26 @@ def _target_tasks(target: Target, request: Request) -> list[Task]:
 
 def _supported(target: Target, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The cases whose spec the target executes: others are no evidence, none at all an error."""
-    backend = kvassay.load(target.backend, target.variant)
-    kept = [case for case in found if backend.supports(kvassay.Spec.from_dict(case["spec"]))]
+    kept = [case for case in found if _supports(target, kvassay.Spec.from_dict(case["spec"]))]
     if not kept:
         raise KvassayError(f"{target.backend} {target.variant} supports none of parity's specs")
     return kept
+
+
+def _supports(target: Target, spec: kvassay.Spec) -> bool:
+    return bool(kvassay.load(target.backend, target.variant).supports(spec))
+
+
+def _golden_task(target: Target, names: list[str]) -> Task:
+    return Task(
+        suite="parity",
+        label=f"golden {' '.join(names)}",
+        function="kvassay_suites.golden.measure:measure",
+        arguments={"backend": target.backend, "variant": target.variant, "names": names},
+        target=target,
+        stage=MATH,
+        weight=0.5,
+    )
 
 
 def _label(case: dict[str, Any]) -> str:

@@ -1,0 +1,1 @@
+"""Golden bytes: dumps, scores and outputs of small caches, written once and never regenerated."""
