@@ -9,7 +9,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 from .errors import KvassayError
@@ -22,6 +22,8 @@ from .suite import Request, Suite, Target, Task
 #: Seconds a task may take; the longest of the shipped suites takes about a tenth of it.
 DEFAULT_TIMEOUT: Final = 1800.0
 _TICK: Final = 0.2
+_SLOWEST: Final = 5
+_LONGEST_ARGUMENTS: Final = 2000
 
 Sink = Callable[[Iterable[Record]], None]
 
@@ -56,6 +58,7 @@ class Summary:
     interrupted: bool = False
     seconds: float = 0.0
     ran: Counter[Target] = field(default_factory=Counter)
+    times: list[tuple[Task, float]] = field(default_factory=list)
 
 
 def target_tasks(targets: Iterable[Target]) -> list[Task]:
@@ -174,12 +177,14 @@ class _State:
         if isinstance(error, BrokenExecutor):
             return
         answer = _failure(error) if error is not None else future.result()
+        again = command(task)
         del self.left[index]
         self.summary.done += 1
         self.summary.errors += bool(answer.error)
         if task.target is not None and task.suite != RUN and not answer.error:
             self.summary.ran[task.target] += 1
-        self.sink(answer.records)
+        self.summary.times.append((task, answer.seconds))
+        self.sink([r if r.reproduce else replace(r, reproduce=again) for r in answer.records])
         if answer.error:
             self.sink([_error_record(task, answer)])
         if self.watch:
@@ -266,12 +271,30 @@ def _totals(tasks: Sequence[Task], summary: Summary) -> list[Record]:
         {task.target for task in tasks if task.target}, key=lambda t: (t.backend, t.variant)
     )
     return [
-        _run_record(target, 0.0, summary.ran[target], subject="tasks that ran")
+        _run_record(
+            target,
+            0.0,
+            summary.ran[target],
+            subject="tasks that ran",
+            detail={"slowest": _slowest(target, summary.times)},
+        )
         for target in targets
     ]
 
 
+def _slowest(target: Target, times: Iterable[tuple[Task, float]]) -> list[list[object]]:
+    """The tasks of a target that took longest, in seconds."""
+    mine = sorted((-seconds, task.label) for task, seconds in times if task.target == target)
+    return [[label, round(-seconds, 2)] for seconds, label in mine[:_SLOWEST]]
+
+
 def command(task: Task) -> str:
-    """A shell command that runs a task again, alone and with its whole traceback."""
+    """A shell command that runs a task again: alone, or with its suite where that is too long."""
     arguments = json.dumps(dict(task.arguments), sort_keys=True, default=repr)
-    return f"kvassay run {shlex.quote(task.function)} {shlex.quote(arguments)}"
+    if len(arguments) <= _LONGEST_ARGUMENTS:
+        return f"kvassay run {shlex.quote(task.function)} {shlex.quote(arguments)}"
+    whom = {"suite": task.suite, "preset": task.preset}
+    if task.target:
+        whom |= {"backend": task.target.backend, "variant": task.target.variant}
+    options = [f"--{name} {shlex.quote(value)}" for name, value in whom.items() if value]
+    return " ".join(["kvassay gate", *options])

@@ -72,3 +72,11 @@ def culprits(judgement: Judgement) -> Iterable[tuple[Rule, list[Record]]]:
                     found |= {id(r): r for r in outcome.records if beyond(rule, r)}
         if found:
             yield rule, list(found.values())
+
+
+def alike(records: Iterable[Record]) -> list[tuple[Record, int]]:
+    """Records with how many there are of each: those with one error message count as one."""
+    groups: dict[object, list[Record]] = {}
+    for record in records:
+        groups.setdefault(record.detail.get("error") or id(record), []).append(record)
+    return [(group[0], len(group)) for group in groups.values()]

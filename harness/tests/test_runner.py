@@ -66,6 +66,18 @@ def test_an_error_carries_its_evidence_and_a_command() -> None:
     assert (raised.preset, raised.stage, raised.detail["suite"]) == (PRESET, "math", "quality")
 
 
+def test_every_record_can_be_repeated_and_slow_tasks_are_known() -> None:
+    own = make("quality.b", 1.0, reproduce="own command")
+    one = task("measure", records=[own, make("quality.a", 1.0)])
+    records, _ = gather([one, task("sleep", seconds=0.3)], jobs=1)
+    by_check = {r.check: r for r in records}
+    assert by_check["quality.b"].reproduce == "own command"
+    assert by_check["quality.a"].reproduce == command(one)
+    label, seconds = totals(records)[0].detail["slowest"][0]
+    assert label.startswith("sleep")
+    assert seconds >= 0.3
+
+
 def test_a_crash_rejects_its_target() -> None:
     records, _ = gather([task("abort")], jobs=1)
     verdict = judge([*good_records(), *records], question()).verdicts[0]
@@ -216,3 +228,9 @@ def test_no_suite_and_no_task_are_errors() -> None:
 def test_commands_are_safe_for_a_shell() -> None:
     one = task("fail", message="it's; rm")
     assert command(one) == """kvassay run synthetic:fail '{"message": "it'"'"'s; rm"}'"""
+
+
+def test_a_command_too_long_for_a_reader_names_the_suite() -> None:
+    assert command(task("fail", message="x" * 5000)) == (
+        "kvassay gate --suite quality --preset turbo --backend reference --variant scalar"
+    )

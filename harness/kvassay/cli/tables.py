@@ -12,7 +12,7 @@ from rich.table import Table
 from ..gate import Judgement, Verdict
 from ..records import Record
 from ..rules import Outcome, Rule
-from ..wording import conclusion, culprits, decision, describe, figure, who, worst
+from ..wording import alike, conclusion, culprits, decision, describe, figure, who, worst
 
 _STYLE = {
     "PASS": "bold green",
@@ -23,6 +23,7 @@ _STYLE = {
     "not measured": "yellow",
 }
 _WORST_SHOWN = 3
+_NAMES_SHOWN = 3
 
 
 def print_judgement(console: Console, judgement: Judgement, verbose: bool = False) -> None:
@@ -42,7 +43,7 @@ def _verdict_table(judgement: Judgement) -> Table:
     table.add_column("highest stage passed")
     table.add_column("rejecting, not measured (?)", ratio=1)
     for verdict in judgement.verdicts:
-        names = [*verdict.named("reject"), *(f"{n}?" for n in verdict.named("not measured"))]
+        names = [*verdict.named("reject"), *_unmeasured(verdict.named("not measured"))]
         table.add_row(
             f"{verdict.target.backend}/{verdict.target.variant}",
             verdict.preset,
@@ -51,6 +52,12 @@ def _verdict_table(judgement: Judgement) -> Table:
             ", ".join(names) or "-",
         )
     return table
+
+
+def _unmeasured(names: Sequence[str]) -> list[str]:
+    """The names while they are few; the table of rules has them all."""
+    few = len(names) <= _NAMES_SHOWN
+    return [f"{name}?" for name in names] if few else [f"{len(names)} not measured"]
 
 
 def _decision_cell(verdict: Verdict) -> str:
@@ -64,9 +71,9 @@ def _rule_table(judgement: Judgement) -> Table:
     table.add_column("rule", no_wrap=True)
     table.add_column("bound", no_wrap=True)
     table.add_column("worst", justify="right", no_wrap=True)
-    table.add_column("of", overflow="fold")
+    table.add_column("of", overflow="fold", min_width=15)
     table.add_column("n", justify="right", no_wrap=True)
-    table.add_column("verdicts", no_wrap=True)
+    table.add_column("verdicts")
     for rule in judgement.rules:
         pairs = _outcomes(judgement, rule)
         found = worst(outcome for _, outcome in pairs)
@@ -118,13 +125,14 @@ def _print_rejects(console: Console, judgement: Judgement, limit: int | None) ->
 
 def print_records(console: Console, records: Sequence[Record], limit: int | None) -> None:
     """Records, one line each, with the command that repeats them below."""
-    shown = records[:limit]
-    for record in shown:
-        console.print(f"  {describe(record)}", markup=False, soft_wrap=True)
+    groups = alike(records)
+    for record, count in groups[:limit]:
+        others = f" (and {count - 1} more like it)" if count > 1 else ""
+        console.print(f"  {describe(record)}{others}", markup=False, soft_wrap=True)
         if record.reproduce:
             console.print(f"    again: {record.reproduce}", markup=False, soft_wrap=True)
-    if len(records) > len(shown):
-        console.print(f"  and {len(records) - len(shown)} more (-v shows all)", markup=False)
+    if limit and len(groups) > limit:
+        console.print(f"  and {len(groups) - limit} more (-v shows all)", markup=False)
 
 
 def _table(title: str) -> Table:

@@ -9,7 +9,7 @@ from typing import Any
 from ..gate import Judgement, Verdict
 from ..records import Record
 from ..rules import Outcome, Rule
-from ..wording import conclusion, culprits, decision, figure, who, worst
+from ..wording import alike, conclusion, culprits, decision, figure, who, worst
 
 _WORST_SHOWN = 3
 
@@ -61,7 +61,7 @@ class View:
     support: tuple[Support, ...]
     stages: tuple[str, ...]
     unmeasured: tuple[tuple[str, str], ...]
-    rejected: tuple[tuple[Rule, Sequence[Record]], ...]
+    rejected: tuple[tuple[Rule, Sequence[tuple[Record, int]]], ...]
     commands: tuple[tuple[str, str], ...]
     machine: Mapping[str, Any]
     counts: str
@@ -78,7 +78,9 @@ class View:
             support=tuple(_support(records)),
             stages=tuple(name for name, _ in first),
             unmeasured=tuple(_unmeasured(judgement)),
-            rejected=tuple((rule, found[:_WORST_SHOWN]) for rule, found in culprits(judgement)),
+            rejected=tuple(
+                (rule, alike(found)[:_WORST_SHOWN]) for rule, found in culprits(judgement)
+            ),
             commands=tuple(sorted({(r.check, r.reproduce) for r in records if r.reproduce})),
             machine=next((r.detail for r in records if r.check == "run.machine"), {}),
             counts=_counts(records),
