@@ -85,4 +85,7 @@ class _Lines:
 
 
 def _name(task: Task) -> str:
-    return f"{task.suite}: {task.label}"
+    name = f"{task.suite}: {task.label}"
+    if task.target is None or task.target.backend in task.label:
+        return name
+    return f"{name} ({task.target.backend}/{task.target.variant})"

@@ -106,7 +106,7 @@ def _by_layer(
         )  # fmt: skip
     limit = _limit(check)
     if limit is not None:
-        label = f"limit of the median, {limit:g}"
+        label = f"median limit {limit:g}"
         axes.axhline(limit, color=_LIMIT, linestyle="--", linewidth=1, label=label)
     if any(value > 0 for values in lines.values() for value in values.values()):
         axes.set_yscale("log")
@@ -169,7 +169,7 @@ def _figure() -> tuple[Figure, Axes]:
 
 def _legend(axes: Axes) -> None:
     _, labels = axes.get_legend_handles_labels()
-    columns = 2 if max(map(len, labels)) > 30 else 3 if len(labels) <= 6 else 4
+    columns = 2 if max(map(len, labels)) > 18 else 3 if len(labels) <= 6 else 4
     axes.figure.legend(loc="outside upper left", ncols=columns, fontsize=9)
 
 
