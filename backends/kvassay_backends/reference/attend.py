@@ -25,6 +25,8 @@ _ZERO: Final = np.float32(0)
 #: Bounds the temporary memory of a call: queries x query heads x page tokens handled at once.
 _BLOCK: Final = 1 << 14
 _TOKENS_AT_ONCE: Final = 256
+#: Page tokens decoded at a time: less than 1,024 tokens have, so that memory does not grow after.
+_DECODED_AT_ONCE: Final = 256
 
 Mask = NDArray[np.bool_]
 Positions = NDArray[np.int64]
@@ -109,12 +111,14 @@ def _attend_block(
     query = prepare_query(spec, transforms, q)
     m0, l0, recent = _fp16_part(state, query, visible)
     whole = Softmax.starting(m0, spec.head_dim)
-    scanned = 0
+    scanned, step = 0, max(1, _DECODED_AT_ONCE // spec.page_tokens)
     for numbers, mask in _chunks(state, visible):
-        stack = PageStack(spec, [state.page(i) for i in numbers])
         chunk = Softmax.starting(m0, spec.head_dim)
         rows = _by_rows(spec, mask)
-        _scan(stack, query, state.means, rows, chunk)
+        for part in range(0, len(numbers), step):
+            some = slice(part, part + step)
+            stack = PageStack(spec, [state.page(i) for i in numbers[some]])
+            _scan(stack, query, state.means, rows[some], chunk)
         has = np.asarray(rows.any(axis=(0, 3)))
         top, al, be = whole.rescaled(np.where(has, chunk.maximum, _ZERO), has)
         added = single(chunk.values * be[..., np.newaxis])
@@ -127,7 +131,7 @@ def _attend_block(
 
 
 def _scan(stack: PageStack, query: Query, means: Means, mask: Mask, chunk: Softmax) -> None:
-    """Add the pages of a chunk, masked (pages, heads, rows, tokens), to its softmax."""
+    """Add some pages of a chunk, masked (pages, heads, rows, tokens), to its softmax."""
     t = page_logits(stack, query, means.keys)
     has = np.asarray(mask.any(axis=3))
     mp = np.where(mask, t, _ABSENT).max(axis=3)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
+import numpy as np
 from kvassay.checks import (
     check_append,
     check_layer,
@@ -89,7 +90,7 @@ class ReferenceCache(Cache):
             return
         require_ieee()
         before = self._states[layer]
-        after = _allocating(lambda: before.appended(keys, values))
+        after = _computing(lambda: before.appended(keys, values))
         self._states[layer] = after
         self._encoded += after.sealed - before.sealed
         self._ran = True
@@ -108,7 +109,7 @@ class ReferenceCache(Cache):
                     f"tokens that left the span and were retired; ask for fewer queries at once"
                 )
         require_ieee()
-        out, scanned = _allocating(lambda: attend(state, self._transforms, queries))
+        out, scanned = _computing(lambda: attend(state, self._transforms, queries))
         self._scanned += scanned
         self._ran = True
         return out.reshape(q.shape)
@@ -119,7 +120,7 @@ class ReferenceCache(Cache):
         state = self._states[layer]
         query = check_score_query(self.spec, layer, q, state.length)
         require_ieee()
-        out, scanned = _allocating(lambda: scores(state, self._transforms, query))
+        out, scanned = _computing(lambda: scores(state, self._transforms, query))
         self._scanned += scanned
         self._ran = True
         return out
@@ -169,7 +170,7 @@ class ReferenceCache(Cache):
     def fork(self) -> ReferenceCache:
         require_open(self._closed)
         copy = ReferenceCache(self.spec)
-        copy._states = _allocating(lambda: [state.forked() for state in self._states])
+        copy._states = _computing(lambda: [state.forked() for state in self._states])
         copy._note_peak()
         return copy
 
@@ -185,13 +186,14 @@ class ReferenceCache(Cache):
 
     def dump_bytes(self) -> bytes:
         require_open(self._closed)
-        return _allocating(lambda: pack_dump(self.spec, [state.dumped() for state in self._states]))
+        return _computing(lambda: pack_dump(self.spec, [state.dumped() for state in self._states]))
 
 
-def _allocating(work: Callable[[], _T]) -> _T:
-    """Name the error where memory runs out."""
+def _computing(work: Callable[[], _T]) -> _T:
+    """Name the error where memory runs out; underflow is part of the contract, however numpy is set."""
     try:
-        return work()
+        with np.errstate(under="ignore"):
+            return work()
     except MemoryError as error:
         raise CacheMemoryError(
             f"reference: {error or 'out of memory'}; the cache is as it was"
