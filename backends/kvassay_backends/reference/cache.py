@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import numpy as np
+
 from kvassay.checks import (
     check_append,
     check_layer,
@@ -190,7 +191,7 @@ class ReferenceCache(Cache):
 
 
 def _computing(work: Callable[[], _T]) -> _T:
-    """Name the error where memory runs out; underflow is part of the contract, however numpy is set."""
+    """Name the error where memory runs out. Underflow is no error, however numpy is set."""
     try:
         with np.errstate(under="ignore"):
             return work()
