@@ -125,7 +125,8 @@ class Cache(ABC):
 
     @abstractmethod
     def truncate(self, n: int) -> None:
-        """Keep the first n tokens of every layer, or change nothing and raise TruncateError or SpanError."""
+        """Keep the first n tokens of every layer, or change nothing and raise TruncateError or
+        SpanError."""
 
     @abstractmethod
     def fork(self) -> Cache:
