@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 
-def pairwise(factors: Mapping[str, Sequence[Any]], candidates: int = 24) -> list[dict[str, Any]]:
+def pairwise(factors: Mapping[str, Sequence[Any]], candidates: int = 4) -> list[dict[str, Any]]:
     """Rows that cover all pairs: each row starts from an uncovered pair and grows greedily.
 
     Of `candidates` rows, which visit the factors in different pseudo-random orders, the one that

@@ -12,6 +12,9 @@ from kvassay.suite import Depth, Request, Target, Task
 from ..common import CODEC_PAIRS, HEAD_DIMS, KEY_CODECS, MATH, ONE_LAYER, VALUE_CODECS, make_spec
 from .faults import CASES
 
+#: What a quick look takes: the codecs of the presets.
+QUICK = ("fp16", "turbo:3.5", "turbo:3", "turbo:3+qjl", "kivi:2")
+QUICK_PAIRS = (("turbo:3.5", "turbo:3.5"), ("kivi:2", "kivi:2"), ("fp16", "fp16"))
 #: Fault cases in one task.
 BATCH = 9
 
@@ -40,6 +43,10 @@ def _target_tasks(target: Target, request: Request) -> list[Task]:
     keys = _supported(target, "keys", KEY_CODECS)
     values = _supported(target, "values", VALUE_CODECS)
     pairs = [(k, v) for k, v in CODEC_PAIRS if k in keys and v in values]
+    if depth == "quick":
+        keys = [name for name in keys if name in QUICK] or keys[:1]
+        values = [name for name in values if name in QUICK] or values[:1]
+        pairs = [pair for pair in pairs if pair in QUICK_PAIRS] or pairs[:1]
     tasks = []
     for stream, codecs in (("keys", keys), ("values", values)):
         for number, codec in enumerate(codecs):
