@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from kvassay import registry
 from kvassay.errors import KvassayError
+from kvassay.presets import preset as make_preset
 from kvassay.registry import BACKEND_GROUP
 from kvassay.suite import Depth, Request, Target, Task
 from kvassay_suites.common import ONE_LAYER
@@ -25,17 +26,19 @@ class Effort:
 
     tokens: of the real model's text. layers: at most so many in its attention figures. every:
     distance of sampled queries, odd so that they meet every phase of a page filling up. shapes:
-    of the one-layer fixture and the tiny transformers.
+    of the one-layer fixture and the tiny transformers. small_window: tiny transformers also with
+    a window of 32.
     """
 
     tokens: int
     layers: int
     every: int = 7
     shapes: tuple[str, ...] = ("mha", "gqa", "mqa")
+    small_window: bool = True
 
 
 EFFORTS: Final[Mapping[Depth, Effort]] = {
-    "quick": Effort(tokens=320, layers=6, shapes=("gqa",)),
+    "quick": Effort(tokens=320, layers=6, shapes=("gqa",), small_window=False),
     "default": Effort(tokens=1024, layers=1000),
     "full": Effort(tokens=2048, layers=1000),
 }
@@ -55,20 +58,21 @@ class QualitySuite:
     name = SUITE
 
     def tasks(self, request: Request) -> Sequence[Task]:
-        """Long tasks first, so that two workers end together."""
+        """A preset that a target does not execute has no tasks, so its rules stay unmeasured.
+
+        Raises KvassayError for a target that executes none of the presets.
+        """
         effort = EFFORTS[request.depth]
-        passes = plan_passes(request.targets)
-        tasks = [
-            task
-            for preset in request.presets
-            for one in passes
-            for task in _model_tasks(one, preset, request, effort)
-        ]
+        tasks: list[Task] = []
+        for preset in request.presets:
+            targets = [target for target in request.targets if _supports(target, preset)]
+            for one in plan_passes(targets):
+                tasks += _model_tasks(one, preset, request, effort)
+            for target in targets:
+                tasks += _model_free_tasks(target, preset, effort)
+        _require_some(request, tasks)
         if tasks:
             tasks.append(_full_precision(request.model, effort))
-        for target in request.targets:
-            for preset in request.presets:
-                tasks += _model_free_tasks(target, preset, effort)
         return tasks
 
 
@@ -84,6 +88,25 @@ def plan_passes(targets: Sequence[Target]) -> list[Pass]:
         leader, *followers = sorted(sharing, key=_slowness)
         passes.insert(0, Pass(leader, tuple(followers)))
     return passes
+
+
+def _supports(target: Target, preset: str) -> bool:
+    """Whether it executes the preset; one that does not load fails in its own task."""
+    spec = make_preset(preset, layers=1, kv_heads=2, query_heads=6, head_dim=64)
+    try:
+        return bool(registry.load(target.backend, target.variant).supports(spec))
+    except KvassayError:
+        return True
+
+
+def _require_some(request: Request, tasks: Sequence[Task]) -> None:
+    found = {task.target for task in tasks}
+    for target in request.targets:
+        if target not in found:
+            raise KvassayError(
+                f"{target.backend} {target.variant} supports none of the presets "
+                f"{', '.join(request.presets)}"
+            )
 
 
 def _shipped(backend: str) -> bool:
@@ -112,12 +135,11 @@ def _slowness(target: Target) -> tuple[bool, bool]:
 def _task(
     target: Target | None, preset: str, stage: str, module: str, weight: float, **arguments: Any
 ) -> Task:
-    who = f"{target.backend}-{target.variant} {preset}" if target else "full precision"
     if target:
         arguments.update(backend=target.backend, variant=target.variant, preset=preset)
     return Task(
         suite=SUITE,
-        label=f"{who} {module.replace('_', ' ')}",
+        label=f"{module.replace('_', ' ')} {preset}".strip(),
         function=f"{_PACKAGE}.{module}:measure",
         arguments=arguments,
         target=target,
@@ -156,5 +178,13 @@ def _model_free_tasks(target: Target, preset: str, effort: Effort) -> list[Task]
     shapes = list(effort.shapes)
     return [
         _task(target, preset, ONE_LAYER, "one_layer", 1.0, shapes=shapes),
-        _task(target, preset, TINY, "tiny_transformer", 3.0, shapes=shapes),
+        _task(
+            target,
+            preset,
+            TINY,
+            "tiny_transformer",
+            4.0,
+            shapes=shapes,
+            small_window=effort.small_window,
+        ),
     ]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import kvassay
-from kvassay.errors import ModelError
+from kvassay.errors import KvassayError, ModelError
 from kvassay.models import capture, dialogues, log_softmax, tiny, tiny_tokens
 from kvassay.protocol import Cache, Counters, FloatArray
 from kvassay.records import Record
@@ -142,12 +142,20 @@ class Raising(Toy):
     raises = True
 
 
+class Fp16Only(Toy):
+    """Executes no codec."""
+
+    def supports(self, spec: kvassay.Spec) -> kvassay.Support:
+        return kvassay.Support(spec.keys == "fp16", "no codecs")
+
+
 TOYS: dict[str, type[Toy]] = {
     "toy": Toy,
     "faint": Faint,
     "swapped": Swapped,
     "one-ulp": OneUlp,
     "raising": Raising,
+    "fp16-only": Fp16Only,
 }
 
 
@@ -335,6 +343,15 @@ def test_every_target_and_preset_has_its_tasks_at_every_depth() -> None:
         found = {(t.target, t.preset, t.function.partition(":")[0]) for t in tasks if t.target}
         assert len(found) == len(tasks) - 1 == 2 * 2 * 4
     assert suite.tasks(Request((), ("turbo",))) == []
+
+
+def test_an_unsupported_preset_has_no_tasks_and_no_preset_at_all_is_an_error() -> None:
+    targets = (Target("toy", "scalar"), Target("fp16-only", "scalar"))
+    tasks = suite.tasks(Request(targets, ("fp16", "turbo")))
+    assert {t.preset for t in tasks if t.target == targets[0]} == {"fp16", "turbo"}
+    assert {t.preset for t in tasks if t.target == targets[1]} == {"fp16"}
+    with pytest.raises(KvassayError, match="fp16-only scalar supports none of the presets turbo"):
+        suite.tasks(Request(targets, ("turbo",)))
 
 
 def test_chat_is_measured_in_the_full_scope_only() -> None:

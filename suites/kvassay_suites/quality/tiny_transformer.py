@@ -29,14 +29,17 @@ TOP: Final = 5
 CLEAR: Final = math.log(2.0)
 
 
-def measure(backend: str, variant: str, preset: str, shapes: Sequence[str]) -> list[Record]:
-    """Logits of tiny models of these shapes, with the preset's window and with a small one."""
+def measure(
+    backend: str, variant: str, preset: str, shapes: Sequence[str], small_window: bool = True
+) -> list[Record]:
+    """Logits of tiny models of these shapes, with the preset's window and, if asked, a small
+    one."""
     target = Target(backend, variant)
     loaded = load(target)
     origin = Origin(target, preset, TINY)
     records: list[Record] = []
     for shape in shapes:
-        for spec in _specs(preset, shape):
+        for spec in _specs(preset, shape, small_window):
             records += _compare(origin, loaded, shape, spec)
     return records
 
@@ -48,11 +51,11 @@ def _model(shape: Any) -> tuple[Model, FloatArray]:
     return model, model.forward(tiny_tokens(TOKENS), FullAttention())
 
 
-def _specs(preset: str, shape: str) -> list[Spec]:
+def _specs(preset: str, shape: str, small_window: bool) -> list[Spec]:
     fields: dict[str, Any] = _model(shape)[0].config.shape
     own = make_preset(preset, **fields)
     small = make_preset(preset, **{**fields, "window": SMALL_WINDOW})
-    return [own] if own.window <= SMALL_WINDOW else [own, small]
+    return [own, small] if small_window and own.window > SMALL_WINDOW else [own]
 
 
 def _compare(origin: Origin, backend: Backend, shape: str, spec: Spec) -> list[Record]:
