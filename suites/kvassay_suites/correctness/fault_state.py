@@ -11,7 +11,7 @@ import kvassay
 from kvassay.errors import StateError, TruncateError
 from kvassay.protocol import Backend, Cache
 
-from ..oracle import attend64
+from ..oracle import attend64, scores64
 from .fault_case import expect, expect_refusal, filled, kv, plain, query, same, turbo
 
 
@@ -137,6 +137,15 @@ def neighbours(backend: Backend) -> None:
             for layer in range(2):
                 alone.append(layer, *data[s][layer])
             expect(cache.dump() == alone.dump(), f"sequence {s} differs from the same one alone")
+        for layer in range(2):
+            with backend.prepare(turbo()) as single:
+                single.append(0, *data[s][layer])
+                q = query(spec, seed=s)
+                expect(
+                    same(cache.attend(layer, q), single.attend(0, q))
+                    and same(cache.scores(layer, q), single.scores(0, q)),
+                    f"sequence {s}: layer {layer} attends otherwise than in a cache of one layer",
+                )
         cache.close()
 
 
@@ -162,6 +171,23 @@ def span(backend: Backend) -> None:
                 if n % 16 == 15:
                     sizes.append(len(cache.dump()))
         expect(max(sizes[3:]) <= sizes[3], f"the dump grows with the sequence: {sizes}")
+
+
+def window(backend: Backend) -> None:
+    """Sinks and the newest `window` tokens, at least, are scored as fp16; aged ones from codes."""
+    spec = turbo(keys="turbo:2", sinks=2, window=20)
+    k, v = kv(spec, 70)
+    q = query(spec)
+    with backend.prepare(spec) as cache:
+        for n in range(1, 71):
+            cache.append(0, k[n - 1 : n], v[n - 1 : n])
+            exact = scores64(k[:n].astype(float), q, spec.effective_softmax_scale, 0, 0, n)
+            off = np.abs(cache.scores(0, q) - exact).max(axis=0)
+            aged = slice(2, 2 + 16 * spec.layer(0).sealed(n))
+            expect((off[aged] > 1e-5).all(), f"{n} tokens: aged keys are scored exactly")
+            off[aged] = 0
+            worst = int(off.argmax())
+            expect(off.max() < 1e-5, f"{n} tokens: token {worst} is off by {off.max()}")
 
 
 def closed(backend: Backend) -> None:
@@ -200,6 +226,7 @@ CASES: Final[Mapping[str, Callable[[Backend], None]]] = {
     "forks": forks,
     "neighbours": neighbours,
     "span": span,
+    "window": window,
     "closed": closed,
     "shrinks": shrinks,
 }

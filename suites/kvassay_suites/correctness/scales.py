@@ -24,7 +24,8 @@ from ..oracle.rotation import KEYS, VALUES, gain_exponent, rotation
 from .readout import KV_HEADS, PAGE, plain_spec
 
 Float64 = NDArray[np.float64]
-KINDS: Final = ("fp16", "u8", "u8log")
+#: In turn over the head dims; a quick look has one, and so takes what the presets store.
+KINDS: Final = ("u8", "u8log", "fp16")
 
 
 def measure(

@@ -29,7 +29,7 @@ def measure(
             replays[check] = write_replay(backend, variant, case, found.first)
         totals.setdefault(check, Result()).add(found)
     if not target.exact:
-        return [_bounded(target, variant, stage, subject, totals, preset)]
+        return [_bounded(target, backend, variant, stage, subject, totals, preset)]
     return [
         record(
             check,
@@ -50,6 +50,7 @@ def measure(
 
 def _bounded(
     target: Backend,
+    backend: str,
     variant: str,
     stage: str,
     subject: str,
@@ -63,7 +64,7 @@ def _bounded(
     return record(
         "parity.relative_error",
         stage,
-        target.name,
+        backend,
         variant,
         whole.relative_error / bound if bound else math.inf,
         "of the bound",
