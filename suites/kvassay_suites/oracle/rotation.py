@@ -13,7 +13,8 @@ MASK: Final = 2**64 - 1
 KEYS, VALUES, SIGNS = 0, 1, 2
 
 
-def _mix(state: int) -> int:
+def mix(state: int) -> int:
+    """The output function of SplitMix64 (Steele, Lea, Flood 2014)."""
     z = state
     z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & MASK
     z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & MASK
@@ -22,10 +23,10 @@ def _mix(state: int) -> int:
 
 def draws(seed: int, stream: int) -> Iterator[int]:
     """The SplitMix64 numbers of one stream of a seed."""
-    state = _mix(seed ^ ((0xD1B54A32D192ED03 * (stream + 1)) & MASK))
+    state = mix(seed ^ ((0xD1B54A32D192ED03 * (stream + 1)) & MASK))
     while True:
         state = (state + 0x9E3779B97F4A7C15) & MASK
-        yield _mix(state)
+        yield mix(state)
 
 
 def _signs(numbers: Iterator[int], d: int) -> NDArray[np.float64]:

@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         content = json.loads(options.file.read_text(encoding="utf-8"))
-        if content.get("replay") != FORMAT:
+        if not isinstance(content, dict) or content.get("replay") != FORMAT:
             raise KvassayError(f"{options.file}: not a replay file of format {FORMAT}")
         name = options.backend or content["backend"]
         variant = options.variant or (None if options.backend else content["variant"])
