@@ -48,22 +48,55 @@ static void rounding(void) {
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) CHECK(kv_rne(cases[i][0]) == cases[i][1]);
 }
 
-/* (1 + 2^-13)(1 - 2^-13) rounds to 1, so the sum is 0; a fused multiply-add gives -2^-26. */
+/* (1 + 2^-13)(1 - 2^-13) = 1 - 2^-26 rounds to 1. Added to -1 it gives 0, fused into the addition -2^-26. */
+#define ABOVE (1 + 0x1p-13f)
+#define BELOW (1 - 0x1p-13f)
+
+/* Every kernel that adds a product to something, whichever of two products a compiler might fuse. */
 static void contraction(const kv_kernels *k) {
-  float a[16] = {1 + 0x1p-13f, 1}, b[16] = {1 - 0x1p-13f, -1}, t = 1;
-  float a32[32] = {1 + 0x1p-13f}, b32[32] = {1 - 0x1p-13f};
-  uint16_t x[16] = {0};
+  float a[32] = {1, ABOVE}, b[32] = {-1, BELOW}, t = 1;
+  uint16_t minus[32] = {0}, near[32] = {0};
   uint32_t ran = 0;
   CHECK(kv_d16(a, b, 16) == 0);
-  a32[16] = 1, b32[16] = -1; /* the same stripe: product, then product and sum */
-  CHECK(kv_d16(a32, b32, 32) == 0);
-  for (int i = 0; i < 2; i++) x[i] = kv_f16(i ? -1.0f : 1.0f);
-  float q[16] = {1, 1};
-  k->dots(q, 16, 1, 16, (const uint8_t *)x, 32, 1, &t, 1, &ran);
-  CHECK(t == 0 && ran == 1u << KV_VARIANT_SCALAR);
-  float acc[1] = {-1}, al = 1, row[1] = {1 + 0x1p-13f};
-  k->blend_rows(acc, row, 1, al, 1 - 0x1p-13f, &ran);
-  CHECK(acc[0] == 0);
+  a[16] = ABOVE, b[16] = BELOW, a[1] = 0; /* the same stripe, -1 first */
+  CHECK(kv_d16(a, b, 32) == 0);
+
+  minus[0] = kv_f16(-1), near[0] = kv_f16(1 - 0x1p-11f); /* fp16 has fewer digits: (1 + 2^-11 + 2^-13)(1 - 2^-11) */
+  float q[32] = {1}, x = 1 + 0x1p-11f + 0x1p-13f, y = 1 - 0x1p-11f, product = x * y, p[2] = {1, x}, acc[32] = {0};
+  CHECK((double)product != (double)x * y);
+  q[16] = x, minus[16] = near[0];
+  k->dots(q, 32, 1, 32, (const uint8_t *)minus, 64, 1, &t, 1, &ran);
+  CHECK(t == product - 1);
+  memcpy(minus + 16, near, 32);
+  k->weighted(p, 2, 1, 16, (const uint8_t *)minus, 32, 2, acc, &ran);
+  CHECK(acc[0] == product - 1 && ran == 1u << KV_VARIANT_SCALAR);
+}
+
+/* The float steps around the integer sums, on a vector's worth of equal numbers. */
+static void contraction_of_steps(const kv_kernels *k) {
+  float acc[16], row[16], su[16], t[16];
+  int32_t one[16], minus[16];
+  uint32_t ran = 0;
+  for (int i = 0; i < 16; i++) {
+    acc[i] = -1, row[i] = ABOVE, su[i] = ABOVE, t[i] = -1;
+    one[i] = 1, minus[i] = -1;
+  }
+  k->blend_rows(acc, row, 16, 1, BELOW, &ran); /* second product */
+  for (int i = 0; i < 16; i++) CHECK(acc[i] == 0);
+  for (int i = 0; i < 16; i++) acc[i] = ABOVE, row[i] = -1;
+  k->blend_rows(acc, row, 16, BELOW, 1, &ran); /* first product */
+  for (int i = 0; i < 16; i++) CHECK(acc[i] == 0);
+  for (int i = 0; i < 16; i++) acc[i] = ABOVE;
+  k->blend(acc, minus, 16, BELOW, 1, &ran);
+  for (int i = 0; i < 16; i++) CHECK(acc[i] == 0);
+  for (int i = 0; i < 16; i++) acc[i] = ABOVE;
+  k->blend_affine(acc, minus, 16, BELOW, 1, 0, 1, &ran);
+  for (int i = 0; i < 16; i++) CHECK(acc[i] == 0);
+  k->add_logits(one, su, 16, BELOW, t, &ran);
+  for (int i = 0; i < 16; i++) CHECK(t[i] == 0);
+  for (int i = 0; i < 16; i++) one[i] = 8193; /* (2^13 + 1)(1 - 2^-13) = 2^13 - 2^-13 rounds to 2^13 */
+  k->affine_logits(one, 16, BELOW, -8192, t, &ran);
+  for (int i = 0; i < 16; i++) CHECK(t[i] == 0);
 }
 
 static float ex2(const kv_kernels *k, float x) {
@@ -129,6 +162,7 @@ int main(void) {
   half_rounding();
   rounding();
   contraction(k);
+  contraction_of_steps(k);
   exponentials(k);
   stripes(k);
   crc();
