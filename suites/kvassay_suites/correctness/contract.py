@@ -50,6 +50,8 @@ class Seen:
     unit: Float64
     #: RMS of the decoded values.
     value_size: float
+    #: RMS of the decoded values' error over that of the values.
+    value_error: float
 
 
 def look(backend: Backend, spec: kvassay.Spec, k: FloatArray, v: FloatArray, q: FloatArray) -> Seen:
@@ -71,7 +73,8 @@ def look(backend: Backend, spec: kvassay.Spec, k: FloatArray, v: FloatArray, q: 
         (scores, decoded_s, exact_s),
         (outputs, decoded_o, exact_o),
         unit,
-        float(np.sqrt(np.mean(state.v**2))),
+        _rms(state.v),
+        _rms(state.v - v) / _rms(v.astype(np.float64)),
     )
 
 

@@ -60,6 +60,7 @@ def measure(backend: str, variant: str, preset: str) -> list[Record]:
         "attention_js": (float(np.median(js)), "nats, median"),
         "top1_agreement": (float(np.mean(best == own_best)), "share"),
         "rank_change": (float(np.mean(fallen)), "ranks the top token falls, mean"),
+        "value_error": (seen.value_error, "relative RMS"),
         "output_error": (float(np.sqrt(np.sum(error**2) / np.sum(weighted**2))), "relative RMS"),
         "output_cosine": (float(np.mean(cosine)), "cosine, mean"),
     }

@@ -15,7 +15,7 @@ from ..golden.cases import spec_of as golden_spec
 from .grid import cases, page_cases, preset_cases
 
 #: Cases in one task of the full grid, a few seconds of work, and golden cases in one task.
-BATCH = 24
+BATCH = 12
 GOLDEN_BATCH = 5
 
 
