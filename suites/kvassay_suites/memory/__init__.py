@@ -1,0 +1,100 @@
+"""Memory: what a cache really holds, at its peak too, beside what it bills and what fp16 takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kvassay.suite import Depth, Request, Target, Task
+
+from ..common import ONE_LAYER
+
+BASELINE: Final = "fp16"
+#: Tokens between which scratch must not grow.
+SHORT, LONG = 1024, 65536
+
+
+@dataclass(frozen=True)
+class Effort:
+    """What a depth means: sizes of the held cache, sessions, and (tokens, chunk) of the peaks."""
+
+    layers: int
+    tokens: int
+    sessions: int
+    peaks: tuple[tuple[int, int], ...]
+
+
+EFFORTS: Final[Mapping[Depth, Effort]] = {
+    "quick": Effort(2, 512, 20, ((1024, 1024),)),
+    "default": Effort(2, 1024, 100, ((1024, 1024), (4096, 4096), (4096, 64))),
+    "full": Effort(
+        *(4, 4096, 1000),
+        ((1024, 1024), (1024, 64), (4096, 4096), (4096, 64), (16384, 16384), (16384, 64)),
+    ),
+}
+
+
+class MemorySuite:
+    """Every target and preset, each measurement in a fresh process."""
+
+    name = "memory"
+
+    def tasks(self, request: Request) -> Sequence[Task]:
+        """Three kinds of tasks; peaks of all presets go together, since they share a baseline."""
+        effort = EFFORTS[request.depth]
+        tasks = []
+        for target in request.targets:
+            tasks += _peak_tasks(target, request, effort)
+            for preset in request.presets:
+                tasks += [
+                    _task(
+                        *(target, preset, "held", f"{preset} bytes held", 4.0),
+                        layers=effort.layers,
+                        tokens=effort.tokens,
+                        sessions=effort.sessions,
+                    ),
+                    _task(
+                        *(target, preset, "scratch", f"{preset} scratch", 5.0),
+                        lengths=[SHORT, LONG],
+                        append=request.depth == "full",
+                    ),
+                ]
+        return tasks
+
+
+def _peak_tasks(target: Target, request: Request, effort: Effort) -> list[Task]:
+    judged = [preset for preset in request.presets if preset != BASELINE]
+    if not judged:
+        return []
+    return [
+        _task(
+            *(target, "", "peaks", f"peak at {tokens} tokens {way}", 2.0 + 2.0 * len(judged)),
+            presets=judged,
+            tokens=tokens,
+            chunk=chunk,
+            trace=request.depth == "full",
+        )
+        for tokens, chunk in effort.peaks
+        for way in ("at once" if chunk == tokens else f"by {chunk}",)
+    ]
+
+
+def _task(
+    target: Target, preset: str, function: str, label: str, weight: float, **arguments: Any
+) -> Task:
+    if preset:
+        arguments["preset"] = preset
+    return Task(
+        suite="memory",
+        label=label,
+        function=f"kvassay_suites.memory.measure:{function}",
+        arguments={"backend": target.backend, "variant": target.variant, **arguments},
+        target=target,
+        preset=preset,
+        stage=ONE_LAYER,
+        weight=weight,
+    )
+
+
+suite = MemorySuite()
