@@ -17,6 +17,7 @@ import pytest
 
 import kvassay
 from kvassay.errors import KvassayError
+from kvassay.gate import applies
 from kvassay.presets import PRESETS
 from kvassay.protocol import Availability
 from kvassay.records import Record
@@ -79,9 +80,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def _parameter(task: Task) -> object:
-    target = f"{task.target.backend}.{task.target.variant} " if task.target else ""
+    target = f"{task.target.backend}.{task.target.variant}" if task.target else ""
     marks = [pytest.mark.model] if task.stage.startswith("real model") else []
-    return pytest.param(task, id=f"{target}{task.preset} {task.label}".strip(), marks=marks)
+    return pytest.param(
+        task, id=" ".join(filter(None, (target, task.preset, task.label))), marks=marks
+    )
 
 
 def _variants(config: pytest.Config) -> dict[str, dict[str, Availability]]:
@@ -132,8 +135,7 @@ def _judged(rule: Rule, record: Record) -> bool:
     preset = PRESETS.get(record.preset)
     if preset is not None and not preset.judged:
         return False
-    exact = _exact(record.backend, record.variant)
-    return not (("exact" in rule.requires and not exact) or ("bounded" in rule.requires and exact))
+    return applies(rule, _exact(record.backend, record.variant), record.preset)
 
 
 @lru_cache(maxsize=64)

@@ -1,0 +1,88 @@
+"""The plugin: what it refuses, and that measuring nothing or being rejected fails."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kvassay.suite import Task
+
+from .common import MATH, record
+from .plugin import check_task
+
+HERE = "kvassay_suites.test_plugin"
+
+_SUITE = """
+class Suite:
+    name = "made up"
+    def tasks(self, request):
+        return []
+
+suite = Suite()
+
+def test_task(kvassay_task):
+    pass
+"""
+
+
+def made(value: float, comparisons: int, check: str = "correctness.faults") -> list[object]:
+    """A record of the reference, for the tests below."""
+    return [record(check, MATH, "reference", "scalar", value, "cases", comparisons)]
+
+
+def nothing() -> list[object]:
+    """No record at all."""
+    return []
+
+
+def _task(function: str, **arguments: object) -> Task:
+    return Task("correctness", "made up", f"{HERE}:{function}", arguments)
+
+
+def test_a_good_record_passes() -> None:
+    assert len(check_task(_task("made", value=0, comparisons=3))) == 1
+
+
+@pytest.mark.parametrize(
+    ("task", "message"),
+    [
+        (_task("nothing"), "no records"),
+        (_task("made", value=0, comparisons=0), "nothing was compared"),
+        (_task("made", value=2, comparisons=3), "correctness.faults .* reject at 2"),
+        (_task("made", value=float("nan"), comparisons=3), "reject"),
+        (_task("made", value=1, comparisons=1, check="parity.mismatches"), "parity.mismatches"),
+    ],
+)
+def test_these_fail(task: Task, message: str) -> None:
+    with pytest.raises(AssertionError, match=message):
+        check_task(task)
+
+
+def test_rules_that_bind_others_do_not_bind() -> None:
+    """An error bound is no matter of an exact backend."""
+    assert check_task(_task("made", value=9, comparisons=1, check="parity.relative_error"))
+
+
+def _pytest(*arguments: str, cwd: Path) -> tuple[int, str]:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments]
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--backend", "refrence"), "did you mean"),
+        (("--backend", "reference", "--variant", "avx9000"), "no backend variant"),
+        (("--preset", "tubro"), "did you mean"),
+        (("--backend", "reference"), "nothing to measure is a failure"),
+    ],
+)
+def test_these_are_refused(tmp_path: Path, options: tuple[str, ...], message: str) -> None:
+    (tmp_path / "test_made_up.py").write_text(_SUITE)
+    status, said = _pytest(*options, "test_made_up.py", cwd=tmp_path)
+    assert status != 0
+    assert message in said
