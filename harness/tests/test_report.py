@@ -57,9 +57,9 @@ def measured() -> list[Record]:
         "quality.output_error", 0.1, subject="all layers", stage="real model scalar",
         detail={"by_layer": layers},
     )  # fmt: skip
-    memory = make(
-        "memory.held", 9.0, detail={"parts": {"codes": 2**21, "residual": 2**20}, "tokens": 4096}
-    )
+    parts = {"codes": 2**21, "residual": 2**20}
+    detail = {"appended": {"billed": parts}, "tokens": 4096}
+    memory = make("memory.unbilled_bytes", 0.0, detail=detail)
     return [*good_records(), kl, error, memory, machine_record(), *availability_records()]
 
 
@@ -123,7 +123,8 @@ def test_plots_hold_the_figures_of_the_records(drawn: dict[str, Plot]) -> None:
     assert [row[0] for row in kl.rows] == ["0", "6", "12", "18", "24", "29"]
     assert kl.rows[2] == ("12", "0.003")
     memory = drawn["Memory by part"]
-    assert memory.rows == (("turbo", "4,096", "2,097,152", "1,048,576"),)
+    assert memory.columns == ("preset and backend", "tokens", "codes, bytes", "residual, bytes")
+    assert memory.rows == (("turbo, reference/scalar", "4,096", "2,097,152", "1,048,576"),)
 
 
 def test_plots_are_sound_svg_in_colours_of_the_page(drawn: dict[str, Plot]) -> None:

@@ -45,7 +45,7 @@ _STYLE: Final[Any] = {
     "legend.frameon": False,
     "legend.labelcolor": _INK,
 }
-_SIZE: Final = (5.8, 3.2)
+_WIDTH: Final = 5.8
 
 
 @dataclass(frozen=True)
@@ -122,20 +122,19 @@ def _by_layer(
 
 
 def _memory(records: Sequence[Record]) -> Plot | None:
-    """Bytes by part, a bar a preset, at the longest context measured."""
+    """Bytes billed by part after the tokens were appended: a bar a preset and backend."""
     bars: dict[str, tuple[int, Mapping[str, float]]] = {}
-    for record in records:
-        parts, tokens = record.detail.get("parts"), record.detail.get("tokens", 0)
-        if record.suite != "memory" or not isinstance(parts, Mapping) or not record.preset:
-            continue
-        if record.preset not in bars or tokens > bars[record.preset][0]:
-            bars[record.preset] = (int(tokens), parts)
+    for record in sorted(records, key=lambda record: (record.backend, record.variant)):
+        parts = record.detail.get("appended", {}).get("billed")
+        if record.check == "memory.unbilled_bytes" and parts:
+            name = f"{record.preset}, {record.backend}/{record.variant}"
+            bars[name] = (int(record.detail.get("tokens", 0)), parts)
     if not bars:
         return None
-    figure, axes = _figure()
-    names = sorted(bars, key=lambda name: list(PRESETS).index(name) if name in PRESETS else 99)
-    left = [0.0] * len(names)
+    names = sorted(bars, key=_place)
     shown = [part for part in BYTE_PARTS if any(bars[name][1].get(part) for name in names)]
+    figure, axes = _figure(1.4 + 0.3 * len(names))
+    left = [0.0] * len(names)
     for part in shown:
         widths = [bars[name][1].get(part, 0) / 2**20 for name in names]
         colour = _SERIES[BYTE_PARTS.index(part)]
@@ -152,15 +151,15 @@ def _memory(records: Sequence[Record]) -> Plot | None:
     )
     return Plot(
         "Memory by part",
-        "Bytes held at the longest context measured, by what they hold.",
+        "Bytes held after the tokens were appended, by what they hold.",
         _svg(figure, "memory"),
-        ("preset", "tokens", *(f"{part}, bytes" for part in shown)),
+        ("preset and backend", "tokens", *(f"{part}, bytes" for part in shown)),
         rows,
     )
 
 
-def _figure() -> tuple[Figure, Axes]:
-    figure = Figure(figsize=_SIZE, layout="constrained")
+def _figure(height: float = 3.2) -> tuple[Figure, Axes]:
+    figure = Figure(figsize=(_WIDTH, height), layout="constrained")
     figure.patch.set_alpha(0)
     axes = figure.add_subplot()
     axes.patch.set_alpha(0)
@@ -175,8 +174,13 @@ def _legend(axes: Axes) -> None:
 
 def _colour(name: str) -> str:
     """A preset keeps its colour whatever else is drawn."""
-    names = [*PRESETS, name.partition(",")[0]]
-    return _SERIES[names.index(name.partition(",")[0]) % len(_SERIES)]
+    return _SERIES[_place(name) % len(_SERIES)]
+
+
+def _place(name: str) -> int:
+    """Where the preset that a label begins with stands among the presets."""
+    preset = name.partition(",")[0]
+    return [*PRESETS, preset].index(preset)
 
 
 def _limit(check: str) -> float | None:
