@@ -13,6 +13,7 @@ from ..common import MATH, ONE_LAYER, describe
 from ..golden.cases import CASES as GOLDEN
 from ..golden.cases import spec_of as golden_spec
 from .grid import cases, page_cases, preset_cases
+from .plans import CROSS
 
 #: Cases in one task of the full grid, a few seconds of work, and golden cases in one task.
 BATCH = 12
@@ -35,13 +36,15 @@ def _target_tasks(target: Target, request: Request) -> list[Task]:
         _task(target, f"page: {_label(case)}", [case], MATH)
         for case in _supported(target, page_cases(depth))
     ]
-    names = [name for name in GOLDEN if _supports(target, golden_spec(name))]
+    exact = kvassay.load(target.backend, target.variant).exact
+    names = [name for name in GOLDEN if exact and _supports(target, golden_spec(name))]
     for start in range(0, len(names), GOLDEN_BATCH):
         tasks.append(_golden_task(target, names[start : start + GOLDEN_BATCH]))
     for name in request.presets:
         tasks += [
             _task(target, _label(case), [case], ONE_LAYER, name)
             for case in preset_cases(name, depth)
+            if exact or case["plan"] != CROSS
         ]
     grid = _supported(target, cases(depth))
     step = BATCH if depth == "full" else 1
@@ -53,8 +56,17 @@ def _target_tasks(target: Target, request: Request) -> list[Task]:
 
 
 def _supported(target: Target, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The cases whose spec the target executes: others are no evidence, none at all an error."""
-    kept = [case for case in found if _supports(target, kvassay.Spec.from_dict(case["spec"]))]
+    """The cases whose spec the target executes: others are no evidence, none at all an error.
+
+    Bytes of others bind exact targets alone.
+    """
+    exact = kvassay.load(target.backend, target.variant).exact
+    kept = [
+        case
+        for case in found
+        if _supports(target, kvassay.Spec.from_dict(case["spec"]))
+        and (exact or case["plan"] != CROSS)
+    ]
     if not kept:
         raise KvassayError(f"{target.backend} {target.variant} supports none of parity's specs")
     return kept
