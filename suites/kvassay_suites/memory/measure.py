@@ -25,6 +25,9 @@ SCRATCH_SHAPE: Final = {"layers": 1, "kv_heads": 1, "query_heads": 16, "head_dim
 PEAK_SHAPE: Final = {"kv_heads": 2, "query_heads": 4, "head_dim": 64}
 #: Layers times tokens of a peak: 2 MiB of fp16.
 PEAK_CELLS: Final = 4096
+#: A fatter fp16 cache than this is no baseline: what bloats a backend bloats both, and the ratio of
+#: the two would look well.
+BASELINE_SLACK: Final = 1.25
 #: Parts of the bill that a spec alone fixes; the rest is a backend's own affair.
 PAYLOAD: Final = ("codes", "scales", "means", "headers", "residual", "sinks")
 #: Resident memory moves by this much without anything being kept (measured: docs/memory.md).
@@ -106,14 +109,21 @@ def peaks(
 
 
 def _baseline(backend: str, variant: str, given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """The same phases as fp16; for a backend without it the plain bytes of the tokens alone."""
+    """The same phases as fp16, at most `BASELINE_SLACK` times the plain bytes of the tokens.
+
+    A backend without fp16 is measured against those plain bytes alone.
+    """
     spec = preset_spec(BASELINE, given["shape"])
-    if kvassay.load(backend, variant).supports(spec):
-        found: dict[str, dict[str, Any]] = _measure("peak", backend, variant, BASELINE, **given)
-        return found
     least = Costs.of(spec).fp16(given["tokens"])
-    figures = {"counted": least, "resident": least}
-    return dict.fromkeys(("prefill", "decode", "attend"), figures)
+    if not kvassay.load(backend, variant).supports(spec):
+        figures = ("counted", "resident")
+        return {phase: dict.fromkeys(figures, least) for phase in ("prefill", "decode", "attend")}
+    found = _measure("peak", backend, variant, BASELINE, **given)
+    most = int(BASELINE_SLACK * least)
+    return {
+        phase: {kind: None if size is None else min(size, most) for kind, size in figures.items()}
+        for phase, figures in found.items()
+    }
 
 
 def _ratios(
