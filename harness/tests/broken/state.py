@@ -1,0 +1,191 @@
+"""Faults of the life cycle: input, chunking, truncation, forks, identity."""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from typing import Any
+
+import numpy as np
+
+from kvassay.errors import (
+    IdentityError,
+    NonFiniteError,
+    PageError,
+    TruncateError,
+)
+from kvassay.page import with_crc
+from kvassay.protocol import Cache, FloatArray
+from kvassay.spec import Spec
+from kvassay_suites.oracle import OracleError
+from kvassay_suites.oracle import dump as dumps
+
+from .wrapped import Bounded, Unbroken, WrappedCache
+
+
+class _FrontierStays(WrappedCache):
+    """A truncation that is not allowed moves the length alone: sealed pages stay sealed."""
+
+    def start(self) -> None:
+        self._cut = 0
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        return tuple(length - self._cut for length in self.inner.lengths)
+
+    def truncate(self, n: int) -> None:
+        try:
+            self.inner.truncate(n + self._cut)
+        except TruncateError:
+            self._cut = self.inner.length - n
+
+
+class BoundedFrontierStays(Bounded, Unbroken):
+    """Truncation moves the length, not the frontier of what was flushed."""
+
+    cache = _FrontierStays
+
+
+class _SharedFork(WrappedCache):
+    def fork(self) -> Cache:
+        return type(self)(self.inner)
+
+
+class BoundedSharedFork(Bounded, Unbroken):
+    """A fork shares the fp16 tail with its parent, so what one appends the other has."""
+
+    cache = _SharedFork
+
+
+class _OneByOne(WrappedCache):
+    def append(self, layer: int, k: FloatArray, v: FloatArray) -> None:
+        if isinstance(k, np.ndarray) and len(k) == 1 and k.dtype == np.float32:
+            k = k * np.float32(1.002)
+        super().append(layer, k, v)
+
+
+class BoundedOneByOne(Bounded, Unbroken):
+    """The path for one token treats keys otherwise than the path for many."""
+
+    cache = _OneByOne
+
+
+class _Swallowing(WrappedCache):
+    def append(self, layer: int, k: FloatArray, v: FloatArray) -> None:
+        if isinstance(k, np.ndarray) and isinstance(v, np.ndarray) and k.dtype == np.float32:
+            k, v = (np.nan_to_num(x, posinf=65504, neginf=-65504) for x in (k, v))
+            k, v = np.clip(k, -65504, 65504), np.clip(v, -65504, 65504)
+        super().append(layer, k, v)
+
+
+class BoundedSwallowsNaN(Bounded, Unbroken):
+    """NaN becomes 0 and what is too large is clamped, without a word."""
+
+    cache = _Swallowing
+
+
+class _HalfWritten(WrappedCache):
+    def append(self, layer: int, k: FloatArray, v: FloatArray) -> None:
+        try:
+            super().append(layer, k, v)
+        except NonFiniteError as error:
+            super().append(layer, k[: error.token], v[: error.token])
+            raise
+
+
+class BoundedHalfWritten(Bounded, Unbroken):
+    """Refuses bad input, but has stored what came before it."""
+
+    cache = _HalfWritten
+
+
+class _StridesIgnored(WrappedCache):
+    def append(self, layer: int, k: FloatArray, v: FloatArray) -> None:
+        super().append(layer, _as_it_lies(k), _as_it_lies(v))
+
+
+def _as_it_lies(x: Any) -> Any:
+    """The numbers in the order of memory, whatever the strides say."""
+    if isinstance(x, np.ndarray) and x.flags.f_contiguous and not x.flags.c_contiguous:
+        return x.ravel(order="K").reshape(x.shape)
+    return x
+
+
+class BoundedStridesIgnored(Bounded, Unbroken):
+    """Takes the pointer and leaves the strides."""
+
+    cache = _StridesIgnored
+
+
+class _DirtyReset(WrappedCache):
+    def reset(self) -> None:
+        lengths = self.inner.lengths
+        self.inner.reset()
+        if self.spec.sinks and lengths[0]:
+            zero = np.zeros((1, self.spec.kv_heads, self.spec.head_dim), np.float32)
+            self.inner.append(0, zero, zero)
+
+
+class BoundedDirtyReset(Bounded, Unbroken):
+    """A reset leaves a sink behind."""
+
+    cache = _DirtyReset
+
+
+def _stated_spec(data: bytes) -> Spec:
+    """The spec that a dump says it has."""
+    (size,) = struct.unpack_from("<24xI", data)
+    return Spec.from_dict(json.loads(data[dumps.HEADER.size : dumps.HEADER.size + size]))
+
+
+class AnyIdentity(Unbroken):
+    """Restores whatever a dump holds, under any spec."""
+
+    def restore_bytes(self, spec: Spec, data: bytes, threads: int = 1) -> Cache:
+        try:
+            return super().restore_bytes(spec, data, threads)
+        except IdentityError:
+            return super().restore_bytes(_stated_spec(data), data, threads)
+
+
+class ModelNameOnly(Unbroken):
+    """Of the identity it compares the model's name and nothing else."""
+
+    def restore_bytes(self, spec: Spec, data: bytes, threads: int = 1) -> Cache:
+        try:
+            return super().restore_bytes(spec, data, threads)
+        except IdentityError as error:
+            if error.field.startswith("identity.") and error.field != "identity.model":
+                return super().restore_bytes(_stated_spec(data), data, threads)
+            raise
+
+
+class NoChecksum(Unbroken):
+    """Never looks at a checksum: it makes them right before it reads."""
+
+    def restore_bytes(self, spec: Spec, data: bytes, threads: int = 1) -> Cache:
+        try:
+            return super().restore_bytes(spec, data, threads)
+        except PageError:
+            return super().restore_bytes(spec, _resealed(data), threads)
+
+
+def _resealed(data: bytes) -> bytes:
+    """The dump with every checksum made right, or as it is where its parts cannot be found."""
+    try:
+        dump = dumps.read_dump(_with_crc(data))
+    except (OracleError, ValueError, LookupError, struct.error):
+        return data
+    out = bytearray(dump.data)
+    for layer in dump.layers:
+        for start in layer.page_offsets:
+            whole = slice(start, start + layer.page_bytes)
+            out[whole] = with_crc(bytes(out[whole]))
+    return _with_crc(bytes(out))
+
+
+def _with_crc(data: bytes) -> bytes:
+    at = dumps.CRC_AT
+    state = zlib.crc32(data[:at] + bytes(4) + data[at + 4 :])
+    return data[:at] + struct.pack("<I", state) + data[at + 4 :]

@@ -1,0 +1,68 @@
+"""Tests of the tests: every planted fault is rejected by the rule meant for it, and only faults."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from broken.kit import PLANTED, PRESET, Planted, Probe
+
+from kvassay.gate import Question, Verdict, judge
+from kvassay.records import Record
+from kvassay.runner import run, target_tasks
+from kvassay.suite import Target
+
+CONTROLS = ("broken.wrapped:Unbroken", "broken.wrapped:BoundedUnbroken")
+#: What a probe shows of an unbroken backend of either kind.
+PROBES = tuple(dict.fromkeys((fault.probe, "Bounded" in fault.backend) for fault in PLANTED))
+
+
+@pytest.fixture(autouse=True)
+def _replays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KVASSAY_REPLAY_DIR", str(tmp_path))
+
+
+def verdict_of(target: Target, probe: Probe, timeout: float | None = None) -> Verdict:
+    """What the gate says after these tasks, through its own runner and rules."""
+    records: list[Record] = []
+    tasks = [*target_tasks([target]), *probe.tasks(target)]
+    if timeout is not None:
+        run(tasks, records.extend, jobs=1, timeout=timeout)
+    else:
+        with ThreadPoolExecutor(1) as here:
+            run(tasks, records.extend, executor=here)
+    question = Question("default", (target,), (PRESET,), suites=(probe.suite,))
+    return judge(records, question).verdicts[0]
+
+
+def tell(verdict: Verdict) -> str:
+    """Every rule that rejects, with its value and its first evidence."""
+    return "\n".join(
+        f"{o.rule.name} {o.value:g} ({o.rule.bound}): {o.records[0].subject} "
+        f"{str(dict(o.records[0].detail))[:300]}"
+        for o in verdict.outcomes
+        if o.state == "reject"
+    )
+
+
+@pytest.mark.parametrize("fault", PLANTED, ids=[f"{p.backend}-{p.rule}" for p in PLANTED])
+def test_rejected_by_the_rule_meant_for_it(
+    fault: Planted, record_property: Callable[[str, object], None]
+) -> None:
+    record_property("planted", f"{fault.backend} ({fault.rule})")
+    verdict = verdict_of(fault.target, fault.probe, fault.timeout)
+    rejecting: Sequence[str] = verdict.named("reject")
+    record_property("rejected by", ", ".join(rejecting) or "nothing")
+    print(tell(verdict))
+    assert verdict.decision == "REJECT"
+    assert fault.rule in rejecting
+
+
+@pytest.mark.parametrize(("probe", "bounded"), PROBES)
+def test_the_same_tasks_pass_without_a_fault(probe: Probe, bounded: bool) -> None:
+    verdict = verdict_of(Target(CONTROLS[bounded], "scalar"), probe)
+    assert not verdict.named("reject"), tell(verdict)
+    meant = {fault.rule for fault in PLANTED if fault.probe == probe}
+    assert meant & set(verdict.named("pass"))
