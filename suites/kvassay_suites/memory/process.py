@@ -81,6 +81,10 @@ class Probe:
         self._base = self.held()
         self._resident = _status("VmRSS")
 
+    def stop(self) -> None:
+        """Trace no more: what follows runs at full speed."""
+        tracemalloc.stop()
+
     def held(self) -> dict[str, int]:
         """Bytes held now above the baseline, by kind of evidence, garbage collected."""
         gc.collect()
@@ -105,10 +109,10 @@ class Probe:
         work()
         top, high = tracemalloc.get_traced_memory()[1], _status("VmHWM")
         base = self._base.get("traced")
-        by_python = (None, None) if base is None else (top - base, top - traced)
+        above, rise = (None, None) if base is None else (top - base, top - traced)
         if not forgotten or self._resident is None or resident is None or high is None:
-            return Peak(*by_python, None, None)
-        return Peak(*by_python, high - self._resident, high - resident)
+            return Peak(above, rise, None, None)
+        return Peak(above, rise, high - self._resident, high - resident)
 
 
 class _MallInfo2(ctypes.Structure):

@@ -24,11 +24,10 @@ def measure(
     spec = preset_spec(preset, shape)
     with long_cache(loaded, spec, lengths[0]) as warm:
         attend_all(warm, Tokens.of(spec, 1).q)
-    probe = Probe(trace=True)
     found = []
     for length in lengths:
         with _filled(loaded, spec, length, append) as cache:
-            found.append({"tokens": length, **_figures(probe, cache)})
+            found.append({"tokens": length, **_figures(cache)})
     return found
 
 
@@ -40,9 +39,10 @@ def _filled(backend: Backend, spec: kvassay.Spec, length: int, append: bool) -> 
     return cache
 
 
-def _figures(probe: Probe, cache: Cache) -> dict[str, Any]:
+def _figures(cache: Cache) -> dict[str, Any]:
     given = Tokens.of(cache.spec, 1, _QUERIES)
     cache.attend(0, given.q)
+    probe = Probe(trace=True)
 
     def attend() -> None:
         cache.attend(0, given.q[0])
@@ -50,6 +50,7 @@ def _figures(probe: Probe, cache: Cache) -> dict[str, Any]:
 
     peak = probe.peak_of(attend)
     cache.append(0, given.k, given.v)
+    probe.stop()
     billed = cache.nbytes
     return {
         "scratch": billed["scratch"],
