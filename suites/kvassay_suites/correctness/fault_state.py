@@ -112,6 +112,8 @@ def forks(backend: Backend) -> None:
     before = parent.dump()
     one, two = parent.fork(), parent.fork()
     one.append(0, *kv(spec, 30, seed=5))
+    expect(parent.dump() == before, "the parent changed when a fork grew")
+    expect(two.dump() == before, "a fork changed when another grew")
     two.truncate(39)
     two.append(0, *kv(spec, 30, seed=6))
     expect(parent.dump() == before, "the parent changed")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import struct
 import zlib
@@ -15,6 +16,7 @@ from kvassay.records import Record
 
 from ..common import ONE_LAYER, record
 from ..common_inputs import gaussian
+from ..oracle import put_number, put_token, read_dump
 
 BASE: Final[dict[str, Any]] = {
     "layers": 2,
@@ -73,6 +75,8 @@ CHANGES: Final[tuple[tuple[str, Any], ...]] = (
 )
 TOKENS: Final = 100
 FLIPS: Final = 64
+#: Bytes of a page's header; codes follow (docs/page-format.md).
+PAGE_HEADER: Final = 64
 
 
 def _dump(backend: Backend, spec: kvassay.Spec) -> bytes:
@@ -142,9 +146,25 @@ def _damaged(dump: bytes) -> Iterator[tuple[str, bytes]]:
         changed = bytearray(dump)
         changed[at // 8] ^= 1 << at % 8
         yield f"bit {at % 8} of byte {at // 8} flipped", bytes(changed)
+    yield from _resealed(dump)
     yield "2^32 - 1 layers declared", _patched(dump, 20, struct.pack("<I", 2**32 - 1))
     yield "4 GiB of identity text declared", _patched(dump, 24, struct.pack("<I", 2**32 - 16))
     yield "version 9", _patched(dump, 4, struct.pack("<H", 9))
+
+
+def _resealed(dump: bytes) -> Iterator[tuple[str, bytes]]:
+    """Numbers that no page stores, and a damaged page, in dumps whose own checksum is right."""
+    for stream, value in (
+        ("key maxima", math.nan),
+        ("key maxima", -1.0),
+        ("value maxima", math.inf),
+        ("value maxima", 1e-40),
+        ("key mean", math.nan),
+    ):
+        yield f"{value} among the {stream}", put_number(dump, 0, 0, stream, value)
+    yield "NaN among the residual keys", put_token(dump, 0, "residual keys", math.nan)
+    at = read_dump(dump).layers[1].page_offsets[0] + PAGE_HEADER
+    yield "a code changed under its page's checksum", _patched(dump, at, bytes([dump[at] ^ 1]))
 
 
 def _patched(dump: bytes, at: int, data: bytes) -> bytes:

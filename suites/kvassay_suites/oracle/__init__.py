@@ -10,7 +10,7 @@ contract's own arithmetic).
 
 from .attention import attend64, scores64
 from .dump import CacheState, Dump, LayerState, decode_cache, read_dump
-from .edit import flip_code, flip_token
+from .edit import flip_code, flip_token, put_number, put_token
 from .errors import OracleError
 from .page import Page, read_page
 from .rotation import rotation
@@ -25,6 +25,8 @@ __all__ = [
     "decode_cache",
     "flip_code",
     "flip_token",
+    "put_number",
+    "put_token",
     "read_dump",
     "read_page",
     "rotation",

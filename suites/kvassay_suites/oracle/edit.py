@@ -5,6 +5,8 @@ from __future__ import annotations
 import struct
 import zlib
 
+import numpy as np
+
 from . import dump as dumps
 from . import page as pages
 from .dump import read_dump
@@ -44,6 +46,33 @@ def flip_token(
     _, tokens, d = where.shape
     out = bytearray(data)
     _flip(out, 8 * where.offset + 16 * ((head * tokens + token) * d + channel) + bit)
+    _seal(out, dumps.CRC_AT)
+    return bytes(out)
+
+
+def put_number(data: bytes, layer: int, page: int, stream: str, value: float) -> bytes:
+    """The dump with the first number of a page's stream replaced ("key maxima", "key mean", ...).
+
+    Both CRCs are repaired, so that only the number itself is wrong.
+    """
+    where = read_dump(data).page(layer, page).streams[stream]
+    start = read_dump(data).layers[layer].page_offsets[page]
+    size = read_dump(data).layers[layer].page_bytes
+    out = bytearray(data)
+    body = out[start : start + size]
+    number = np.array(value, where.dtype).tobytes()
+    body[where.offset : where.offset + len(number)] = number
+    _seal(body, pages.CRC_AT)
+    out[start : start + size] = body
+    _seal(out, dumps.CRC_AT)
+    return bytes(out)
+
+
+def put_token(data: bytes, layer: int, section: str, value: float) -> bytes:
+    """The dump with the first number of a section of fp16 rows replaced, its CRC repaired."""
+    where = read_dump(data).layers[layer].sections[section]
+    out = bytearray(data)
+    out[where.offset : where.offset + 2] = np.float16(value).tobytes()
     _seal(out, dumps.CRC_AT)
     return bytes(out)
 
