@@ -78,6 +78,32 @@ class ThreadsChangeABit(Unbroken):
         return cache
 
 
+class _HalfTheChannels(WrappedCache):
+    def attend(self, layer: int, q: FloatArray) -> FloatArray:
+        out = super().attend(layer, q)
+        if q.ndim == 2:
+            out[:, self.spec.head_dim // 2 :] = 0
+        return out
+
+
+class BoundedHalfTheChannels(Bounded, Unbroken):
+    """The path for one query consumes half of each value; that for several, all of it."""
+
+    cache = _HalfTheChannels
+
+
+class _Saturating(WrappedCache):
+    def scores(self, layer: int, q: FloatArray) -> FloatArray:
+        found = super().scores(layer, q)
+        return np.where(np.isfinite(found), np.clip(found, -32768, 32767), found)
+
+
+class BoundedSaturating(Bounded, Unbroken):
+    """Scores saturate like int16."""
+
+    cache = _Saturating
+
+
 class _SecondCall(WrappedCache):
     def start(self) -> None:
         self._called = False

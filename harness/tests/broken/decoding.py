@@ -9,13 +9,13 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from kvassay.page import PageLayout, with_crc
-from kvassay.protocol import FloatArray
+from kvassay.protocol import Cache, FloatArray
 from kvassay.spec import LayerSpec, Spec
 from kvassay.tiles import pack_keys, pack_values, unpack_keys, unpack_values
 from kvassay_suites.oracle import attend64, scores64
 
 from .rereading import EditedCache, KeepingCache, TwinCache, with_scaled
-from .wrapped import Bounded, Unbroken
+from .wrapped import Bounded, Unbroken, native
 
 #: Where a page's header keeps the seed (docs/page-format.md).
 _SEED: Final = slice(32, 40)
@@ -180,14 +180,17 @@ class BoundedCodecNeverRuns(Bounded, Unbroken):
     cache = _NeverRuns
 
 
-class _Coarse(TwinCache):
-    def read_as(self) -> dict[str, Any]:
-        fp16 = self.spec.keys == "fp16"
-        coarse = {"keys": "kivi:2", "values": "kivi:2", "key_centre": "none"}
-        return {} if fp16 else {**coarse, "value_centre": "none", "window": 0, "sinks": 0}
-
-
 class BoundedCoarseCodes(Bounded, Unbroken):
-    """Whatever the spec says, 2 bits a number are read, of every token."""
+    """Whatever quantized spec it is given, it stores 2 bits a number, of every token."""
 
-    cache = _Coarse
+    _FIELDS: ClassVar = {"keys": "turbo:2", "values": "turbo:2", "window": 0, "sinks": 0}
+
+    def prepare(self, spec: Spec, threads: int = 1) -> Cache:
+        cache = self.cache(native().prepare(self._coarse(spec), threads))
+        cache.spec = spec
+        return cache
+
+    def _coarse(self, spec: Spec) -> Spec:
+        plain = {"key_centre": "none", "value_centre": "none", "layer_overrides": {}}
+        quantized = spec.keys != "fp16"
+        return Spec.from_dict({**spec.to_dict(), **plain, **self._FIELDS}) if quantized else spec

@@ -46,6 +46,19 @@ class UnbilledCopy(Unbroken):
     cache = _FullCopy
 
 
+class _HalfBilled(WrappedCache):
+    @property
+    def nbytes(self) -> dict[str, int]:
+        held = super().nbytes
+        return {**held, "codes": held["codes"] // 2, "residual": held["residual"] // 2}
+
+
+class BillsHalf(Unbroken):
+    """Holds 16 bits where it bills 8."""
+
+    cache = _HalfBilled
+
+
 class _Scratch(WrappedCache):
     def attend(self, layer: int, q: FloatArray) -> FloatArray:
         tokens, heads, d = self.inner.lengths[layer], self.spec.kv_heads, self.spec.head_dim

@@ -18,7 +18,7 @@ from kvassay.errors import (
 from kvassay.page import with_crc
 from kvassay.protocol import Cache, FloatArray
 from kvassay.spec import Spec
-from kvassay_suites.oracle import OracleError
+from kvassay_suites.oracle import OracleError, put_number, put_token
 from kvassay_suites.oracle import dump as dumps
 
 from .wrapped import Bounded, Unbroken, WrappedCache
@@ -169,6 +169,43 @@ class NoChecksum(Unbroken):
             return super().restore_bytes(spec, data, threads)
         except PageError:
             return super().restore_bytes(spec, _resealed(data), threads)
+
+
+class NoPageChecksum(Unbroken):
+    """Checks the sum over a whole dump, and makes those of its pages right before it reads."""
+
+    def restore_bytes(self, spec: Spec, data: bytes, threads: int = 1) -> Cache:
+        try:
+            return super().restore_bytes(spec, data, threads)
+        except PageError:
+            sound = _with_crc(data) == data
+            return super().restore_bytes(spec, _resealed(data) if sound else data, threads)
+
+
+class BadNumbersRead(Unbroken):
+    """Reads a dump in which scales and tokens are not numbers: it puts 1 for each of them."""
+
+    def restore_bytes(self, spec: Spec, data: bytes, threads: int = 1) -> Cache:
+        try:
+            return super().restore_bytes(spec, data, threads)
+        except PageError:
+            return super().restore_bytes(spec, _with_numbers(data), threads)
+
+
+def _with_numbers(data: bytes) -> bytes:
+    try:
+        dump = dumps.read_dump(data)
+        for layer, parts in enumerate(dump.layers):
+            for section in parts.sections:
+                rows = dump.rows(layer, section)
+                if rows is not None and rows.size and not np.isfinite(rows).all():
+                    data = put_token(data, layer, section, 1.0)
+            for number in range(len(parts.page_offsets)):
+                for stream in ("key maxima", "value maxima", "key mean"):
+                    data = put_number(data, layer, number, stream, 1.0)
+    except (OracleError, ValueError, LookupError, struct.error):
+        return data
+    return data
 
 
 def _resealed(data: bytes) -> bytes:
