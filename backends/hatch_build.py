@@ -52,7 +52,7 @@ C_FLAGS = (
 # left out; one that belongs to none is an error.
 ISA_FLAGS: Mapping[str, Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
-        "x86_64": {"scalar": ()},
+        "x86_64": {"scalar": (), "avx2": ("-mavx2", "-mf16c", "-mno-fma")},
         "aarch64": {"scalar": ()},
     }
 )

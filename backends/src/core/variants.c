@@ -1,11 +1,15 @@
 #include "variants.h"
 
+#include "cpu.h"
 #include "fail.h"
 
 static const char *nothing_missing(void) { return 0; }
 
 const kv_variant kv_variants[KV_VARIANTS] = {
     [KV_VARIANT_SCALAR] = {"scalar", nothing_missing, &kv_kernels_scalar},
+#if defined(__x86_64__)
+    [KV_VARIANT_AVX2] = {"avx2", kv_cpu_lacks_avx2, &kv_kernels_avx2},
+#endif
 };
 
 static int equal(const char *a, const char *b) {

@@ -14,7 +14,13 @@
 #include "../core/codec.h"
 #include "../core/transform.h"
 
-enum { KV_VARIANT_SCALAR, KV_VARIANTS };
+enum {
+  KV_VARIANT_SCALAR,
+#if defined(__x86_64__)
+  KV_VARIANT_AVX2,
+#endif
+  KV_VARIANTS
+};
 
 typedef struct kv_kernels {
   /* transform: x [rows][head_dim] in place, T and its transpose (section 4) */
@@ -83,5 +89,8 @@ typedef struct kv_kernels {
 } kv_kernels;
 
 extern const kv_kernels kv_kernels_scalar;
+#if defined(__x86_64__)
+extern const kv_kernels kv_kernels_avx2;
+#endif
 
 #endif

@@ -1,0 +1,58 @@
+#include "cpu.h"
+
+#if defined(__x86_64__)
+
+#include <stdint.h>
+
+typedef struct registers {
+  uint32_t a, b, c, d;
+} registers;
+
+static registers cpuid(uint32_t leaf) {
+  registers r;
+  __asm__ volatile("cpuid" : "=a"(r.a), "=b"(r.b), "=c"(r.c), "=d"(r.d) : "a"(leaf), "c"(0));
+  return r;
+}
+
+/* XCR0: which registers the operating system saves. Faults unless CPUID reports OSXSAVE. */
+static uint32_t saved_registers(void) {
+  uint32_t a, d;
+  __asm__ volatile("xgetbv" : "=a"(a), "=d"(d) : "c"(0));
+  return a;
+}
+
+enum { LEAF_1_C, LEAF_7_B, LEAF_7_C };
+
+typedef struct feature {
+  const char *name;
+  uint32_t word, bit;
+} feature;
+
+#define XCR0_AVX 0x06u    /* XMM and the upper halves of YMM */
+#define OSXSAVE 27u
+
+static const char *lacks(const feature *features, uint32_t count, uint32_t saved, const char *registers_name) {
+  const uint32_t leaves = cpuid(0).a;
+  uint32_t words[3] = {0};
+  words[LEAF_1_C] = cpuid(1).c;
+  if (leaves >= 7) {
+    const registers seven = cpuid(7);
+    words[LEAF_7_B] = seven.b;
+    words[LEAF_7_C] = seven.c;
+  }
+  for (uint32_t i = 0; i < count; i++)
+    if (!(words[features[i].word] >> features[i].bit & 1)) return features[i].name;
+  if (!(words[LEAF_1_C] >> OSXSAVE & 1) || (saved_registers() & saved) != saved) return registers_name;
+  return 0;
+}
+
+const char *kv_cpu_lacks_avx2(void) {
+  static const feature needed[] = {{"avx", LEAF_1_C, 28}, {"f16c", LEAF_1_C, 29}, {"avx2", LEAF_7_B, 5}};
+  return lacks(needed, sizeof needed / sizeof *needed, XCR0_AVX, "an operating system that saves the AVX registers");
+}
+
+#else
+
+typedef int kv_cpu_unused; /* a C file must not be empty */
+
+#endif

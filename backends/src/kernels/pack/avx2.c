@@ -1,0 +1,108 @@
+#include "../avx2.h"
+
+/* The 64 codes of a tile, in order. */
+typedef struct codes64 {
+  __m128i part[4];
+} codes64;
+
+/* The highest bit of each byte after a shift that brings bit `bit` there. */
+static inline uint64_t plane(const codes64 *c, int bit) {
+  uint64_t bits = 0;
+  for (int i = 0; i < 4; i++)
+    bits |= (uint64_t)(uint32_t)_mm_movemask_epi8(_mm_sll_epi16(c->part[i], _mm_cvtsi32_si128(7 - bit))) << 16 * i;
+  return bits;
+}
+
+static inline void store(uint8_t *p, __m128i x) { _mm_storeu_si128((__m128i *)p, x); }
+
+static uint8_t *pack_tile(const codes64 *c, uint32_t bits, uint8_t *tile) {
+  const __m128i mask = _mm_set1_epi8(bits == 4 ? 15 : 3);
+  __m128i x[4];
+  if (bits == 1) {
+    kv_store64(tile, plane(c, 0));
+    return tile + 8;
+  }
+  for (int i = 0; i < 4; i++) x[i] = _mm_and_si128(c->part[i], mask);
+  if (bits == 4) {
+    store(tile, _mm_or_si128(x[0], _mm_slli_epi16(x[2], 4)));
+    store(tile + 16, _mm_or_si128(x[1], _mm_slli_epi16(x[3], 4)));
+    return tile + 32;
+  }
+  const __m128i low = _mm_or_si128(x[0], _mm_slli_epi16(x[1], 2));
+  store(tile, _mm_or_si128(low, _mm_or_si128(_mm_slli_epi16(x[2], 4), _mm_slli_epi16(x[3], 6))));
+  if (bits == 2) return tile + 16;
+  kv_store64(tile + 16, plane(c, 2));
+  return tile + 24;
+}
+
+/* Keys: lane = token, summand = channel. Sixteen channels of sixteen tokens are four tiles, transposed by fours;
+ * a span may end with eight channels, two tiles. */
+static uint8_t *pack_channels(const uint8_t *codes, uint32_t d, uint32_t channels, uint32_t bits, uint8_t *tiles) {
+  codes64 tile[4];
+  for (uint32_t quad = 0; quad < 4; quad++) {
+    __m128i x[4];
+    for (uint32_t k = 0; k < 4; k++) {
+      const __m128i *row = (const __m128i *)(codes + (4 * quad + k) * d);
+      x[k] = channels == 16 ? _mm_loadu_si128(row) : _mm_loadl_epi64(row);
+    }
+    const __m128i a = _mm_unpacklo_epi32(x[0], x[1]), b = _mm_unpacklo_epi32(x[2], x[3]);
+    const __m128i e = _mm_unpackhi_epi32(x[0], x[1]), f = _mm_unpackhi_epi32(x[2], x[3]);
+    tile[0].part[quad] = _mm_unpacklo_epi64(a, b);
+    tile[1].part[quad] = _mm_unpackhi_epi64(a, b);
+    tile[2].part[quad] = _mm_unpacklo_epi64(e, f);
+    tile[3].part[quad] = _mm_unpackhi_epi64(e, f);
+  }
+  for (uint32_t n = 0; n < channels / 4; n++) tiles = pack_tile(&tile[n], bits, tiles);
+  return tiles;
+}
+
+void kv_pack_keys_avx2(const kv_codec *codec, uint32_t d, const uint8_t *codes, uint32_t tokens, uint8_t *tiles,
+                       uint32_t *ran) {
+  KV_RAN_AVX2(ran);
+  for (uint32_t block = 0; block < tokens; block += 16)
+    for (uint32_t i = 0; i < codec->spans; i++) {
+      const kv_span *span = &codec->span[i];
+      const uint8_t *from = codes + block * d + span->first;
+      for (uint32_t c = 0; c < span->channels; c += 16)
+        tiles = pack_channels(from + c, d, span->channels - c < 16 ? 8 : 16, span->bits, tiles);
+    }
+}
+
+/* Values: lane = channel, summand = token. Bytes of four tokens are interleaved. */
+static codes64 interleave16(const uint8_t *codes, uint32_t d) {
+  __m128i x[4];
+  for (uint32_t k = 0; k < 4; k++) x[k] = _mm_loadu_si128((const __m128i *)(codes + k * d));
+  const __m128i a = _mm_unpacklo_epi8(x[0], x[1]), b = _mm_unpacklo_epi8(x[2], x[3]);
+  const __m128i e = _mm_unpackhi_epi8(x[0], x[1]), f = _mm_unpackhi_epi8(x[2], x[3]);
+  return (codes64){{_mm_unpacklo_epi16(a, b), _mm_unpackhi_epi16(a, b), _mm_unpacklo_epi16(e, f),
+                    _mm_unpackhi_epi16(e, f)}};
+}
+
+/* Eight channels: lanes 8-15 are the next four tokens. */
+static codes64 interleave8(const uint8_t *codes, uint32_t d) {
+  codes64 c;
+  for (uint32_t half = 0; half < 2; half++) {
+    __m128i x[4];
+    for (uint32_t k = 0; k < 4; k++) x[k] = _mm_loadl_epi64((const __m128i *)(codes + (4 * half + k) * d));
+    const __m128i a = _mm_unpacklo_epi8(x[0], x[1]), b = _mm_unpacklo_epi8(x[2], x[3]);
+    c.part[2 * half] = _mm_unpacklo_epi16(a, b);
+    c.part[2 * half + 1] = _mm_unpackhi_epi16(a, b);
+  }
+  return c;
+}
+
+void kv_pack_values_avx2(const kv_codec *codec, uint32_t d, const uint8_t *codes, uint32_t tokens, uint8_t *tiles,
+                         uint32_t *ran) {
+  KV_RAN_AVX2(ran);
+  for (uint32_t i = 0; i < codec->spans; i++) {
+    const kv_span *span = &codec->span[i];
+    for (uint32_t c = 0; c < span->channels; c += 16) {
+      const uint8_t *from = codes + span->first + c;
+      const int narrow = span->channels - c < 16;
+      for (uint32_t j = 0; j < tokens; j += narrow ? 8 : 4) {
+        const codes64 tile = narrow ? interleave8(from + j * d, d) : interleave16(from + j * d, d);
+        tiles = pack_tile(&tile, span->bits, tiles);
+      }
+    }
+  }
+}

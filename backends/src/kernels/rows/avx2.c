@@ -1,0 +1,103 @@
+/* Rows stored as fp16, widened once for four query rows. */
+#include "../avx2.h"
+
+#define ROWS 4u
+#define INLINE static inline __attribute__((always_inline))
+
+/* Stripes of `rows` query rows against one token, after the tree's first step (s[i] + s[i + 8]). */
+INLINE void stripes(const float *q, uint32_t q_stride, uint32_t d, const uint8_t *x, __m256 (*out)[8], uint32_t rows) {
+  __m256 low[ROWS], high[ROWS];
+#pragma GCC unroll 4
+  for (uint32_t r = 0; r < rows; r++) low[r] = high[r] = _mm256_setzero_ps();
+  for (uint32_t c = 0; c < d; c += 16) {
+    const __m256 a = kv_load8h(x + 2 * c), b = kv_load8h(x + 2 * c + 16);
+#pragma GCC unroll 4
+    for (uint32_t r = 0; r < rows; r++) {
+      low[r] = _mm256_add_ps(low[r], _mm256_mul_ps(_mm256_loadu_ps(q + r * q_stride + c), a));
+      high[r] = _mm256_add_ps(high[r], _mm256_mul_ps(_mm256_loadu_ps(q + r * q_stride + c + 8), b));
+    }
+  }
+#pragma GCC unroll 4
+  for (uint32_t r = 0; r < rows; r++) out[r][0] = _mm256_add_ps(low[r], high[r]);
+}
+
+/* The rest of the tree for eight tokens at once: + 4, + 2, + 1, halving the registers each time. */
+static inline __m256 trees(const __m256 s[8]) {
+  __m256 four[4], two[2];
+  for (int i = 0; i < 4; i++)
+    four[i] = _mm256_add_ps(_mm256_permute2f128_ps(s[2 * i], s[2 * i + 1], 0x20),
+                            _mm256_permute2f128_ps(s[2 * i], s[2 * i + 1], 0x31));
+  for (int i = 0; i < 2; i++)
+    two[i] = _mm256_add_ps(_mm256_shuffle_ps(four[2 * i], four[2 * i + 1], 0x44),
+                           _mm256_shuffle_ps(four[2 * i], four[2 * i + 1], 0xee));
+  const __m256 t = _mm256_add_ps(_mm256_shuffle_ps(two[0], two[1], 0x88), _mm256_shuffle_ps(two[0], two[1], 0xdd));
+  return _mm256_permutevar8x32_ps(t, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7)); /* tokens 0 2 4 6 1 3 5 7 */
+}
+
+void kv_dots_avx2(const float *q, uint32_t q_stride, uint32_t rows, uint32_t d, const uint8_t *x,
+                  uint64_t stride_bytes, uint32_t tokens, float *t, uint32_t t_stride, uint32_t *ran) {
+  KV_RAN_AVX2(ran);
+  for (uint32_t j = 0; j < tokens; j += 8, x += 8 * stride_bytes) {
+    const uint32_t count = tokens - j < 8 ? tokens - j : 8;
+    for (uint32_t r = 0; r < rows; r += ROWS) {
+      const uint32_t some = rows - r < ROWS ? rows - r : ROWS;
+      const float *first = q + r * q_stride;
+      __m256 s[ROWS][8];
+      for (uint32_t k = 0; k < count; k++) {
+        const uint8_t *token = x + k * stride_bytes;
+        __m256(*out)[8] = (__m256(*)[8])(&s[0][k]);
+        switch (some) {
+          case 1: stripes(first, q_stride, d, token, out, 1); break;
+          case 2: stripes(first, q_stride, d, token, out, 2); break;
+          case 3: stripes(first, q_stride, d, token, out, 3); break;
+          default: stripes(first, q_stride, d, token, out, 4);
+        }
+      }
+      for (uint32_t i = 0; i < some; i++) {
+        for (uint32_t k = count; k < 8; k++) s[i][k] = _mm256_setzero_ps();
+        kv_store8(t + (r + i) * t_stride + j, count, trees(s[i]));
+      }
+    }
+  }
+}
+
+/* Sixteen channels of `rows` sums over all tokens, in registers. */
+INLINE void sixteen(const float *p, uint32_t p_stride, const uint8_t *x, uint64_t stride_bytes, uint32_t tokens,
+                    float *acc, uint32_t d, uint32_t rows) {
+  __m256 low[ROWS], high[ROWS];
+#pragma GCC unroll 4
+  for (uint32_t r = 0; r < rows; r++) {
+    low[r] = _mm256_loadu_ps(acc + r * d);
+    high[r] = _mm256_loadu_ps(acc + r * d + 8);
+  }
+  for (uint32_t j = 0; j < tokens; j++, x += stride_bytes) {
+    const __m256 a = kv_load8h(x), b = kv_load8h(x + 16);
+#pragma GCC unroll 4
+    for (uint32_t r = 0; r < rows; r++) {
+      const __m256 weight = _mm256_set1_ps(p[r * p_stride + j]);
+      low[r] = _mm256_add_ps(low[r], _mm256_mul_ps(weight, a));
+      high[r] = _mm256_add_ps(high[r], _mm256_mul_ps(weight, b));
+    }
+  }
+#pragma GCC unroll 4
+  for (uint32_t r = 0; r < rows; r++) {
+    _mm256_storeu_ps(acc + r * d, low[r]);
+    _mm256_storeu_ps(acc + r * d + 8, high[r]);
+  }
+}
+
+void kv_weighted_avx2(const float *p, uint32_t p_stride, uint32_t rows, uint32_t d, const uint8_t *x,
+                      uint64_t stride_bytes, uint32_t tokens, float *acc, uint32_t *ran) {
+  KV_RAN_AVX2(ran);
+  for (uint32_t r = 0; r < rows; r += ROWS)
+    for (uint32_t c = 0; c < d; c += 16) {
+      const float *weights = p + r * p_stride;
+      float *sums = acc + r * d + c;
+      switch (rows - r) {
+        case 1: sixteen(weights, p_stride, x + 2 * c, stride_bytes, tokens, sums, d, 1); break;
+        case 2: sixteen(weights, p_stride, x + 2 * c, stride_bytes, tokens, sums, d, 2); break;
+        case 3: sixteen(weights, p_stride, x + 2 * c, stride_bytes, tokens, sums, d, 3); break;
+        default: sixteen(weights, p_stride, x + 2 * c, stride_bytes, tokens, sums, d, 4);
+      }
+    }
+}

@@ -1,0 +1,142 @@
+/* Integer kernels of every variant against scalar: codes to tiles, key scans, value sums. Random and extreme
+ * inputs, all shapes, buffers that end at a guard page. */
+#include "variants_support.h"
+
+static const kv_kernels *S, *K;
+static uint32_t bit;
+
+static const uint8_t MODES[] = {0x14, 0x15, 0x16, 0x17, 0x18, 0x34, 0x36, 0x38};
+static const uint32_t ROWS[] = {1, 2, 3, 4, 5, 7, 8, 24};
+enum { PATTERNS = 6, MAX_ROWS = 24 };
+
+/* Codes, and multipliers below, by pattern: random; all smallest; all largest; alternating; only the last one;
+ * a random choice between the extremes. */
+static void fill_codes(uint64_t *random, uint32_t pattern, const kv_codec *codec, uint32_t d, uint32_t tokens,
+                       uint8_t *codes) {
+  for (uint32_t j = 0; j < tokens; j++)
+    for (uint32_t i = 0; i < codec->spans; i++)
+      for (uint32_t c = codec->span[i].first; c < codec->span[i].first + (uint32_t)codec->span[i].channels; c++) {
+        const uint32_t largest = (1u << codec->span[i].bits) - 1;
+        const uint32_t by_pattern[PATTERNS] = {pick(random, largest + 1), 0, largest, (j + c) % 2 ? largest : 0,
+                                               c + 1 == d && j + 1 == tokens ? largest : 0,
+                                               pick(random, 2) * largest};
+        codes[j * d + c] = (uint8_t)by_pattern[pattern];
+      }
+}
+
+static int32_t multiplier(uint64_t *random, uint32_t pattern, int32_t low, int32_t high, uint32_t i, uint32_t n) {
+  const int32_t by_pattern[PATTERNS] = {low + (int32_t)pick(random, (uint32_t)(high - low + 1)), low, high,
+                                        i % 2 ? low : high, i + 1 == n ? high : 0, pick(random, 2) ? low : high};
+  return by_pattern[pattern];
+}
+
+static uint8_t *packed(const kv_codec *codec, uint32_t d, const uint8_t *codes, uint32_t tokens, uint32_t gap,
+                       int keys) {
+  const uint64_t bytes = kv_code_bytes(codec, tokens);
+  uint8_t *expected = block(bytes + 64), *from = guarded_copy(0, codes, (uint64_t)tokens * d, gap);
+  uint8_t *tiles = guarded(1, bytes, gap);
+  uint32_t ran = 0, ignored = 0;
+  (keys ? S->pack_keys : S->pack_values)(codec, d, codes, tokens, expected, &ignored);
+  (keys ? K->pack_keys : K->pack_values)(codec, d, from, tokens, tiles, &ran);
+  CHECK(ran == bit && memcmp(expected, tiles, bytes) == 0);
+  check_gap(1, gap);
+  free(expected);
+  return tiles;
+}
+
+static void scan(uint64_t *random, const kv_codec *codec, uint32_t d, uint32_t tokens, uint32_t rows, uint32_t gap,
+                 uint32_t pattern, const uint8_t *tiles) {
+  static int32_t expected[MAX_ROWS * (KV_MAX_PAGE + 3)];
+  const uint32_t stride = tokens + 3, count = rows * d; /* rows need not be dense */
+  int8_t *q = guarded(2, count, gap);
+  int16_t *q15 = guarded(3, 2ull * count, gap & ~1u);
+  int32_t *out = guarded(4, 4ull * rows * stride, gap);
+  uint32_t ran = 0, ran15 = 0, ignored = 0;
+  for (uint32_t i = 0; i < count; i++) {
+    q[i] = (int8_t)multiplier(random, pattern, -127, 127, i, count);
+    q15[i] = (int16_t)multiplier(random, pattern, -16256, 16256, i, count);
+  }
+  memset(expected, 0x5A, 4ull * rows * stride);
+  memset(out, 0x5A, 4ull * rows * stride);
+  S->keyscan(codec, d, tiles, tokens, q, rows, expected, stride, &ignored);
+  K->keyscan(codec, d, tiles, tokens, q, rows, out, stride, &ran);
+  CHECK(ran == bit && memcmp(expected, out, 4ull * rows * stride) == 0);
+  S->keyscan15(codec, d, tiles, tokens, q15, rows, expected, stride, &ignored);
+  K->keyscan15(codec, d, tiles, tokens, q15, rows, out, stride, &ran15);
+  CHECK(ran15 == bit && memcmp(expected, out, 4ull * rows * stride) == 0);
+  check_gap(4, gap);
+}
+
+static void sum(uint64_t *random, const kv_codec *codec, uint32_t tokens, uint32_t rows, uint32_t gap,
+                uint32_t pattern, const uint8_t *tiles) {
+  static int32_t expected[MAX_ROWS * (KV_MAX_DIM + 5)];
+  for (uint32_t i = 0; i < codec->spans; i++) {
+    const kv_span *span = &codec->span[i];
+    const uint32_t stride = span->channels + 5u, count = rows * tokens;
+    int16_t *w = guarded(2, 2ull * count, gap);
+    int32_t *out = guarded(4, 4ull * rows * stride, gap);
+    uint32_t ran = 0, ignored = 0;
+    for (uint32_t k = 0; k < count; k++) w[k] = (int16_t)multiplier(random, pattern, 0, 16383, k, count);
+    memset(expected, 0x5A, 4ull * rows * stride);
+    memset(out, 0x5A, 4ull * rows * stride);
+    S->valuesum(span, tiles, tokens, w, rows, expected, stride, &ignored);
+    K->valuesum(span, tiles, tokens, w, rows, out, stride, &ran);
+    CHECK(ran == bit && memcmp(expected, out, 4ull * rows * stride) == 0);
+    check_gap(4, gap);
+    tiles += (uint64_t)tokens * span->channels * span->bits / 8;
+  }
+}
+
+static void shape(uint64_t *random, const kv_codec *codec, uint32_t d, uint32_t tokens, uint32_t rows, int values) {
+  static uint8_t codes[KV_MAX_PAGE * KV_MAX_DIM];
+  const uint32_t gap = 4 * pick(random, 4), pattern = pick(random, PATTERNS), other = pick(random, PATTERNS);
+  fill_codes(random, pattern, codec, d, tokens, codes);
+  scan(random, codec, d, tokens, rows, gap, other, packed(codec, d, codes, tokens, gap, 1));
+  if (values) sum(random, codec, tokens, rows, gap, other, packed(codec, d, codes, tokens, gap, 0));
+}
+
+/* Every codec at every head dim with a small page, then at a few head dims with every page. */
+static void shapes(uint64_t *random, const uint8_t *mode) {
+  const uint32_t pages[] = {16, 32, 48, 64, 112, 128, 256, 1024};
+  for (uint32_t i = 0; i < sizeof ROWS / sizeof *ROWS; i++)
+    for (uint32_t d = 16; d <= KV_MAX_DIM; d += 16) {
+      kv_codec codec = kv_codec_signs(d);
+      if (mode) CHECK(kv_codec_of(*mode, d, 0, &codec));
+      shape(random, &codec, d, 16 + 16 * pick(random, 4), ROWS[i], mode != NULL);
+    }
+  for (uint32_t i = 0; i < sizeof pages / sizeof *pages; i++) {
+    const uint32_t d[] = {64, 80, 128, 240};
+    kv_codec codec = kv_codec_signs(d[i % 4]);
+    if (mode) CHECK(kv_codec_of(*mode, d[i % 4], 0, &codec));
+    shape(random, &codec, d[i % 4], pages[i], ROWS[pick(random, 4)], mode != NULL);
+  }
+}
+
+/* All patterns against each other at the largest shape: nothing saturates or wraps. */
+static void extremes(uint64_t *random, uint8_t mode) {
+  static uint8_t codes[KV_MAX_PAGE * KV_MAX_DIM];
+  const uint32_t d = KV_MAX_DIM;
+  kv_codec codec;
+  CHECK(kv_codec_of(mode, d, 0, &codec));
+  for (uint32_t pattern = 1; pattern < PATTERNS; pattern++) {
+    fill_codes(random, pattern, &codec, d, KV_MAX_PAGE, codes);
+    for (uint32_t other = 1; other < PATTERNS; other++) {
+      scan(random, &codec, d, 16, 2, 0, other, packed(&codec, d, codes, 16, 0, 1));
+      sum(random, &codec, KV_MAX_PAGE, 1, 0, other, packed(&codec, d, codes, KV_MAX_PAGE, 0, 0));
+    }
+  }
+}
+
+static void test(const kv_kernels *k, uint32_t variant_bit) {
+  uint64_t random = 1;
+  S = kv_variants[KV_VARIANT_SCALAR].kernels;
+  K = k;
+  bit = variant_bit;
+  for (uint32_t i = 0; i < sizeof MODES; i++) {
+    shapes(&random, &MODES[i]);
+    extremes(&random, MODES[i]);
+  }
+  shapes(&random, NULL);
+}
+
+int main(void) { return for_each_variant("kernels_variants", test); }

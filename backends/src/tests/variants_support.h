@@ -1,0 +1,71 @@
+/* What the tests of the variants share: each one that runs here against scalar, on buffers that end where the next
+ * page of memory may not be touched. */
+#ifndef KVASSAY_TESTS_VARIANTS_SUPPORT_H
+#define KVASSAY_TESTS_VARIANTS_SUPPORT_H
+
+#include "kernels_support.h"
+
+#if !defined(_WIN32)
+#include <sys/mman.h>
+#include <unistd.h>
+#endif
+
+#include "../core/fpenv.h"
+#include "../core/variants.h"
+
+#define GUARDED_BUFFERS 8
+#define GUARDED_BYTES (4u << 20)
+
+static uint8_t *guarded_end[GUARDED_BUFFERS];
+
+/* Buffer `which`, `bytes` long, `gap` bytes before memory that may not be touched. */
+static inline void *guarded(uint32_t which, uint64_t bytes, uint32_t gap) {
+  CHECK(bytes + gap <= GUARDED_BYTES);
+  if (!guarded_end[which]) {
+#if defined(_WIN32)
+    guarded_end[which] = (uint8_t *)malloc(GUARDED_BYTES) + GUARDED_BYTES;
+#else
+    const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+    uint8_t *memory = mmap(NULL, GUARDED_BYTES + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(memory != MAP_FAILED && mprotect(memory + GUARDED_BYTES, page, PROT_NONE) == 0);
+    guarded_end[which] = memory + GUARDED_BYTES;
+#endif
+  }
+  memset(guarded_end[which] - gap, 0xA5, gap);
+  return guarded_end[which] - gap - bytes;
+}
+
+static inline void *guarded_copy(uint32_t which, const void *from, uint64_t bytes, uint32_t gap) {
+  return memcpy(guarded(which, bytes, gap), from, bytes);
+}
+
+/* What lies in the gap was not written. */
+static inline void check_gap(uint32_t which, uint32_t gap) {
+  for (uint32_t i = 1; i <= gap; i++) CHECK(guarded_end[which][-(int)i] == 0xA5);
+}
+
+static inline uint32_t pick(uint64_t *random, uint32_t below) { return (uint32_t)((draw(random) >> 32) * below >> 32); }
+
+/* Calls test(variant's kernels, its bit) for all variants but scalar that run here, and says which did not. */
+static inline int for_each_variant(const char *name, void (*test)(const kv_kernels *k, uint32_t bit)) {
+  uint32_t tested = 0;
+  for (uint32_t v = 0; v < KV_VARIANTS; v++) {
+    const char *missing = kv_variants[v].missing();
+    if (v == KV_VARIANT_SCALAR) continue;
+    if (missing) {
+      printf("%s: variant %s not run: this CPU lacks %s\n", name, kv_variants[v].name, missing);
+      continue;
+    }
+    kv_fpenv saved = kv_fpenv_enter();
+    test(kv_variants[v].kernels, 1u << v);
+    kv_fpenv_leave(saved);
+    printf("%s: variant %s ran\n", name, kv_variants[v].name);
+    tested++;
+  }
+  if (tested) return closing(name);
+  const char *require = getenv("KVASSAY_REQUIRE_SIMD");
+  printf("%s: scalar is the only variant that runs here; nothing to compare\n", name);
+  return require && strcmp(require, "1") == 0;
+}
+
+#endif
