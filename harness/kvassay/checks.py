@@ -43,37 +43,42 @@ def check_append(spec: Spec, layer: int, k: Any, v: Any) -> tuple[FloatArray, Fl
     keys = _rows("append: k", k, shape)
     values = _rows("append: v", v, shape)
     if len(keys) != len(values):
-        raise InputError(f"append: k has {len(keys)} tokens, v has {len(values)}")
+        raise InputError(
+            f"append: k has {len(keys)} tokens, v has {len(values)}; give as many values as keys"
+        )
     _check_range("append: k", keys, layer)
     _check_range("append: v", values, layer)
     return keys, values
 
 
-def check_queries(spec: Spec, layer: int, q: Any, length: int) -> FloatArray:
-    """q as C-contiguous float32 (n, query_heads, head_dim) with 1 <= n <= length."""
+def check_queries(spec: Spec, layer: int, q: Any, length: int, call: str = "attend") -> FloatArray:
+    """q as C-contiguous float32 (n, query_heads, head_dim) with 1 <= n <= length.
+
+    `call` is the operation that errors name.
+    """
     shape = (spec.query_heads, spec.head_dim)
-    if isinstance(q, np.ndarray) and q.ndim == 2:
+    if isinstance(q, np.ndarray) and q.shape == shape:
         q = q[np.newaxis]
-    queries: FloatArray = _rows("attend: q", q, shape)
+    queries: FloatArray = _rows(f"{call}: q", q, shape)
     n = len(queries)
     if n == 0:
-        raise InputError("attend: q has no queries; give at least one")
+        raise InputError(f"{call}: q has no queries; give at least one")
     if length == 0:
-        raise StateError(f"attend: layer {layer} holds no tokens; append first")
+        raise StateError(f"{call}: layer {layer} holds no tokens; append first")
     if n > length:
-        raise StateError(f"attend: {n} queries, but layer {layer} holds {length} tokens")
-    _check_range("attend: q", queries, layer)
+        raise StateError(
+            f"{call}: {n} queries, but layer {layer} holds {length} tokens; give at most as many"
+        )
+    _check_range(f"{call}: q", queries, layer)
     return queries
 
 
 def check_score_query(spec: Spec, layer: int, q: Any, length: int) -> FloatArray:
     """q of `scores`, C-contiguous float32 (query_heads, head_dim)."""
-    if not isinstance(q, np.ndarray) or q.ndim != 2:
-        raise InputError(
-            f"scores: q must be (query_heads, head_dim) = {(spec.query_heads, spec.head_dim)}, "
-            f"not {_describe(q)}"
-        )
-    query: FloatArray = check_queries(spec, layer, q, length)[0]
+    shape = (spec.query_heads, spec.head_dim)
+    if not isinstance(q, np.ndarray) or q.shape != shape:
+        raise InputError(f"scores: q must be (query_heads, head_dim) = {shape}, not {_describe(q)}")
+    query: FloatArray = check_queries(spec, layer, q, length, "scores")[0]
     return query
 
 
@@ -95,7 +100,7 @@ def _rows(what: str, value: Any, shape: tuple[int, int]) -> FloatArray:
             f"{what}: shape {value.shape}; expected (tokens, {shape[0]}, {shape[1]}), that is "
             f"(tokens, heads, head_dim)"
         )
-    return np.ascontiguousarray(value)
+    return np.require(value, requirements=("C", "ALIGNED", "ENSUREARRAY"))
 
 
 def _check_range(what: str, rows: FloatArray, layer: int) -> None:

@@ -5,14 +5,29 @@ from __future__ import annotations
 import os
 import tempfile
 from pathlib import Path
+from typing import Any
 
-from .errors import PageError
+from .errors import InputError, PageError, WriteError
 
 
 def write_atomically(path: str | os.PathLike[str], data: bytes) -> None:
-    """Write to a temporary file beside `path`, flush it to disk, then rename over `path`."""
-    target = Path(path)
-    handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent or ".")
+    """Write to a temporary file beside `path`, flush it to disk, then rename over `path`.
+
+    Raises WriteError; nothing but a whole file is ever seen at `path`.
+    """
+    target = _path("dump", path)
+    try:
+        _replace(target, data)
+        _sync_directory(target.parent)
+    except OSError as error:
+        raise WriteError(
+            f"cannot write dump {os.fspath(path)!r}: {error.strerror or error}; give a file in a "
+            f"folder that exists and may be written"
+        ) from error
+
+
+def _replace(target: Path, data: bytes) -> None:
+    handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     try:
         with os.fdopen(handle, "wb") as stream:
             stream.write(data)
@@ -22,7 +37,6 @@ def write_atomically(path: str | os.PathLike[str], data: bytes) -> None:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
-    _sync_directory(target.parent)
 
 
 def _sync_directory(folder: Path) -> None:
@@ -37,10 +51,19 @@ def _sync_directory(folder: Path) -> None:
 
 
 def read_source(source: bytes | bytearray | memoryview | str | os.PathLike[str]) -> bytes:
-    """Bytes as they are, or the content of a path."""
+    """Bytes as they are, or the content of a path; raises PageError, InputError."""
     if isinstance(source, (bytes, bytearray, memoryview)):
         return bytes(source)
+    path = _path("restore", source)
     try:
-        return Path(source).read_bytes()
+        return path.read_bytes()
     except OSError as error:
         raise PageError(f"cannot read dump {os.fspath(source)!r}: {error.strerror}") from error
+
+
+def _path(call: str, path: Any) -> Path:
+    """The path, or InputError for what names none."""
+    text = os.fspath(path) if isinstance(path, (str, os.PathLike)) else None
+    if not isinstance(text, str) or "\0" in text:
+        raise InputError(f"{call}: {path!r} is neither bytes nor the path of a file")
+    return Path(text)

@@ -69,6 +69,10 @@ class PageError(KvassayError):
     """Page or dump bytes that are damaged or are not of the documented format."""
 
 
+class WriteError(KvassayError, OSError):
+    """A dump could not be written; the cache, and any file of that name, are as they were."""
+
+
 class IdentityError(KvassayError):
     """Sound bytes that belong to another cache; `field` is the first differing field."""
 

@@ -113,7 +113,7 @@ def _from_path(name: str) -> BackendProvider:
     module_name, _, attribute = name.partition(":")
     try:
         found = getattr(importlib.import_module(module_name), attribute)
-    except (ImportError, AttributeError) as error:
+    except (ImportError, AttributeError, ValueError) as error:
         raise UnknownBackendError(f"cannot import backend {name!r}: {error}") from error
     return _as_provider(name, found)
 
