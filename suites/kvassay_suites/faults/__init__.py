@@ -1,0 +1,49 @@
+"""Faults seen in the field, each as a small case that a cache must handle or refuse by name.
+
+docs/faults.md lists them by number.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+
+from kvassay.suite import Request, Target, Task
+
+from .case import CASES, Case
+
+for _module in (
+    "layout",
+    "packing",
+    "values",
+    "inputs",
+    "heads",
+    "lifecycle",
+    "running",
+    "processes",
+):
+    importlib.import_module(f"{__name__}.{_module}")
+
+
+class FaultSuite:
+    """Every case for every target: part of the correctness suite, whose rule they feed."""
+
+    name = "correctness"
+
+    def tasks(self, request: Request) -> Sequence[Task]:
+        """One task a case and target; depth changes nothing, since each case is one fault."""
+        return [_task(target, CASES[n]) for target in request.targets for n in sorted(CASES)]
+
+
+def _task(target: Target, one: Case) -> Task:
+    return Task(
+        suite="correctness",
+        label=f"fault {one.number}: {one.name}",
+        function=f"{__name__}.measure:measure",
+        arguments={"backend": target.backend, "variant": target.variant, "number": one.number},
+        target=target,
+        stage=one.stage,
+    )
+
+
+suite = FaultSuite()
