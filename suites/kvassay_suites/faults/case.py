@@ -6,6 +6,7 @@ import struct
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -33,11 +34,15 @@ _DUMP_CRC: Final = 16
 
 @dataclass(frozen=True)
 class Subject:
-    """The backend under test and the names it was loaded by."""
+    """The backend under test, by the names it is loaded by."""
 
-    backend: Backend
     name: str
     variant: str
+
+    @cached_property
+    def backend(self) -> Backend:
+        """The backend, loaded when a case first asks: some faults are committed by loading."""
+        return kvassay.load(self.name, self.variant)
 
 
 @dataclass

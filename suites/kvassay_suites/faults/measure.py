@@ -5,7 +5,6 @@ from __future__ import annotations
 import traceback
 from typing import Final
 
-import kvassay
 from kvassay.records import Record
 
 from ..common import record
@@ -19,7 +18,7 @@ def measure(backend: str, variant: str, number: int) -> list[Record]:
     """The record of fault `number`; what was expected and what was found is in its detail."""
     one = CASES[number]
     find = Findings()
-    subject = Subject(kvassay.load(backend, variant), backend, variant)
+    subject = Subject(backend, variant)
     try:
         one.run(find, subject)
     except Exception as error:
