@@ -67,6 +67,7 @@ def test_promised_entry_points_are_there() -> None:
         ("kvassay.backends", "reference"),
         ("kvassay.backends", "native"),
         ("kvassay.suites", "correctness"),
+        ("kvassay.suites", "faults"),
         ("kvassay.suites", "parity"),
         ("kvassay.suites", "memory"),
         ("kvassay.suites", "quality"),

@@ -56,10 +56,12 @@ def choose_suites(names: Sequence[str]) -> list[Suite]:
         raise KvassayError(f"a suite cannot be imported: {error}; reinstall its package") from error
     if not found:
         raise KvassayError("no suite is installed; reinstall kvassay with pip")
+    # Several entry points may carry parts of one suite: they share its name.
+    known = [suite.name for suite in found.values()]
     for name in names:
-        if name not in found:
-            raise UnknownBackendError(f"no suite {name!r}{did_you_mean(name, found)}")
-    return [found[name] for name in _unique(names) or found]
+        if name not in known:
+            raise UnknownBackendError(f"no suite {name!r}{did_you_mean(name, known)}")
+    return [suite for suite in found.values() if not names or suite.name in names]
 
 
 def _unique(names: Iterable[str]) -> list[str]:

@@ -49,9 +49,9 @@ def list_all(verbose: Verbose = False) -> int:
         table.add_row(preset.name, preset.role, fields)
     console.print(table)
     table = _table("Suites", "suite", "rules")
-    for suite in choose_suites([]):
-        names = [rule.name for rule in rulebook().rules if rule.suite == suite.name]
-        table.add_row(suite.name, ", ".join(names) or "-")
+    for suite in dict.fromkeys(suite.name for suite in choose_suites([])):
+        names = [rule.name for rule in rulebook().rules if rule.suite == suite]
+        table.add_row(suite, ", ".join(names) or "-")
     console.print(table)
     return 0
 
