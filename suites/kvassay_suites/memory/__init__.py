@@ -26,7 +26,7 @@ class Effort:
 
 
 EFFORTS: Final[Mapping[Depth, Effort]] = {
-    "quick": Effort(2, 512, 20, ((1024, 1024),)),
+    "quick": Effort(2, 512, 10, ((1024, 1024),)),
     "default": Effort(2, 1024, 100, ((1024, 1024), (4096, 4096), (4096, 64))),
     "full": Effort(
         *(4, 4096, 1000),
