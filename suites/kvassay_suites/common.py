@@ -20,7 +20,9 @@ CODEC_PAIRS: Final = (
 )
 REFERENCE: Final = "reference"
 #: Stages of rules.toml that these suites speak for.
-MATH, ONE_LAYER = "math", "one layer"
+MATH, ONE_LAYER, SIMD = "math", "one layer", "SIMD"
+#: How the instruction sets of native libraries are named.
+SIMD_VARIANTS: Final = ("avx", "neon", "sse", "sve")
 
 
 def record(
