@@ -5,27 +5,16 @@ docs/faults.md lists them by number.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Sequence
 from typing import Final
 
 from kvassay.suite import Request, Target, Task
 
+from . import heads, inputs, layout, lifecycle, packing, processes, running, values
 from .case import CASES, Case
 
-for _module in (
-    "layout",
-    "packing",
-    "values",
-    "inputs",
-    "heads",
-    "lifecycle",
-    "running",
-    "processes",
-):
-    importlib.import_module(f"{__name__}.{_module}")
-
-
+#: Each registers its cases when it is imported.
+MODULES: Final = (layout, packing, values, inputs, heads, lifecycle, running, processes)
 #: Cases that start Python processes of their own: a second or more each.
 SLOW: Final = frozenset({5, 17, 25})
 

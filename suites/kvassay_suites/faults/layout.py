@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 import kvassay
 from kvassay.errors import IdentityError, KvassayError
-from kvassay.protocol import Backend
+from kvassay.protocol import Backend, Cache, FloatArray
 
 from ..common import HEAD_DIMS, MATH, ONE_LAYER, REFERENCE
 from ..oracle import LayerState, attend64, decode_cache, read_page, scores64
@@ -118,22 +119,31 @@ def entry_points(find: Findings, subject: Subject) -> None:
             for chunk in (7, 35, 48):
                 cache.append(0, k[done : done + chunk], v[done : done + chunk])
                 done += chunk
-                state = decode_cache(cache.dump())[0]
-                who = f"{keys}/{values}, {done} tokens"
-                many = cache.attend(0, q)
-                for i, row in enumerate(many):
-                    off = relative(row, _attend64(state, q[i], done - 6 + i))
-                    find.holds(off < ARITHMETIC, f"{who}: query {i} of 7 near float64", off)
-                find.equal(cache.attend(0, q[-1]), many[-1], f"{who}: the last of 7 and one alone")
-                find.equal(cache.attend(0, q[-1:])[0], many[-1], f"{who}: one query with an axis")
-                exact = scores64(state.k, q[0], state.softmax_scale, 0, 2, done)
-                off = relative(cache.scores(0, q[0]), exact)
-                find.holds(off < ARITHMETIC, f"{who}: scores near float64", off)
+                _agree(find, subject.backend, cache, q, f"{keys}/{values}, {done} tokens")
 
 
-def _attend64(
-    state: LayerState, q: np.ndarray[tuple[int, ...], np.dtype[np.float32]], visible: int
-) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+def _agree(find: Findings, backend: Backend, cache: Cache, q: FloatArray, who: str) -> None:
+    """Every way to ask the same gives what float64 makes of the decoded cache."""
+    state, length = decode_cache(cache.dump())[0], cache.length
+    near = max(ARITHMETIC, 2 * (backend.bound or 0.0))
+    many = cache.attend(0, q)
+    for i, row in enumerate(many):
+        off = relative(row, _attend64(state, q[i], length - len(q) + 1 + i))
+        find.holds(off < near, f"{who}: query {i} of {len(q)} near float64", off)
+    for name, one in (
+        ("alone", cache.attend(0, q[-1])),
+        ("with an axis", cache.attend(0, q[-1:])[0]),
+    ):
+        if backend.exact:
+            find.equal(one, many[-1], f"{who}: the last of {len(q)} and the same {name}")
+        else:
+            find.holds(relative(one, many[-1]) < near, f"{who}: the last query {name}")
+    exact = scores64(state.k, q[0], state.softmax_scale, state.span, state.sinks, length)
+    off = relative(cache.scores(0, q[0]), exact)
+    find.holds(off < near, f"{who}: scores near float64", off)
+
+
+def _attend64(state: LayerState, q: FloatArray, visible: int) -> NDArray[np.float64]:
     rest = (state.softmax_scale, state.span, state.sinks, visible)
     return attend64(state.k, state.v, q, *rest)
 
