@@ -170,3 +170,24 @@ def test_one_variant_crashes_and_the_others_are_used(wrap: Wrap) -> None:
 def test_a_header_without_marks_is_refused() -> None:
     with pytest.raises(UnavailableError, match="BEGIN declarations"):
         abi.declarations("int32_t kv_supports(void);")
+
+
+def test_a_process_and_its_children_probe_a_library_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv(provider.PROBED, "{}")
+    calls: list[Path] = []
+
+    def counted(path: Path, build_id: str | None = None) -> dict[str, Availability]:
+        calls.append(path)
+        return {"scalar": Availability("broken", f"probe {len(calls)}")}
+
+    monkeypatch.setattr(provider, "probe", counted)
+    library = tmp_path / "mine.so"
+    library.write_bytes(b"one")
+    first = provider.LibraryBackendProvider("mine", library).variants()
+    assert provider.LibraryBackendProvider("mine", library).variants() == first
+    assert len(calls) == 1
+    library.write_bytes(b"another")
+    second = provider.LibraryBackendProvider("mine", library).variants()
+    assert second["scalar"].reason == "probe 2"

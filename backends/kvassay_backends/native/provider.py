@@ -23,6 +23,8 @@ from .build_info import LIBRARY_DIR, build_record, stale_reason
 #: How a library that cannot be asked for its variants is listed: the one that all have.
 PORTABLE: Final = "scalar"
 PROBE_SECONDS: Final = 60
+#: Environment variable with what was probed already, by file (JSON).
+PROBED: Final = "KVASSAY_PROBED"
 
 
 class LibraryBackendProvider(BackendProvider):
@@ -46,7 +48,7 @@ class LibraryBackendProvider(BackendProvider):
             path, build_id = self._located
         except UnavailableError as error:
             return {PORTABLE: Availability("not-built", str(error))}
-        return probe(path, build_id)
+        return _probe_once(path, build_id)
 
     @cached_property
     def _located(self) -> tuple[Path, str | None]:
@@ -76,6 +78,22 @@ class LibraryBackendProvider(BackendProvider):
     @cached_property
     def _library(self) -> Library:
         return Library(self._located[0])
+
+
+def _probe_once(path: Path, build_id: str | None) -> dict[str, Availability]:
+    """`probe`, once for this process and the processes it starts, while the file is the same.
+
+    Suites measure in fresh processes; each would otherwise start a probe of its own, which costs
+    more than many measurements. The environment is what a child inherits whatever starts it.
+    """
+    found = path.stat()
+    key = f"{path.resolve()} {found.st_ino} {found.st_size} {found.st_mtime_ns} {build_id}"
+    known: dict[str, dict[str, tuple[Status, str]]] = json.loads(os.environ.get(PROBED, "{}"))
+    if key not in known:
+        states = probe(path, build_id)
+        known[key] = {name: (state.status, state.reason) for name, state in states.items()}
+        os.environ[PROBED] = json.dumps(known)
+    return {name: Availability(*state) for name, state in known[key].items()}
 
 
 def probe(path: Path, build_id: str | None = None) -> dict[str, Availability]:
