@@ -384,3 +384,12 @@ def write(folder: Path, records: list[Record]) -> str:
     path = folder / "records.jsonl"
     path.write_text("".join(record.to_json() + "\n" for record in records), encoding="utf-8")
     return str(path)
+
+
+def test_quick_takes_the_best_variant_unless_one_is_named(installed: dict[str, Provider]) -> None:
+    installed.clear()
+    installed["three"] = Provider(wide=OLD, good=READY, plain=READY)
+    good, plain = Target("three", "good"), Target("three", "plain")
+    assert selecting.choose_targets([], []) == (good, plain)
+    assert selecting.choose_targets([], [], best_only=True) == (good,)
+    assert selecting.choose_targets([], ["plain"], best_only=True) == (plain,)

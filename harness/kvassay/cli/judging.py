@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -54,7 +55,9 @@ Jobs = Annotated[
 ]
 Timeout = Annotated[float, typer.Option("--timeout", min=1.0, help="Seconds a task may take.")]
 ScopeName = Annotated[Scope, typer.Option("--scope", help="Which rules must be measured.")]
-Quick = Annotated[bool, typer.Option("--quick", help="Smallest grids: an answer in a minute.")]
+Quick = Annotated[
+    bool, typer.Option("--quick", help="Smallest grids, best variants: an answer in a minute.")
+]
 DepthName = Annotated[Depth | None, typer.Option("--depth", help="How thoroughly suites measure.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
 
@@ -115,7 +118,7 @@ def gate(
         raise KvassayError("--quick and --depth contradict each other: give one of them")
     question = Question(
         scope=scope,
-        targets=choose_targets(backend or [], variant or []),
+        targets=choose_targets(backend or [], variant or [], best_only=quick),
         presets=choose_presets(preset or []),
         suites=tuple(suite or ()),
         depth="quick" if quick else depth or ("full" if scope == "full" else "default"),
@@ -163,6 +166,8 @@ def _measure(question: Question, how: Execution) -> int:
         scope=question.scope,
         model=how.model,
     )
+    if how.json:  # what replays a failure belongs beside the results
+        os.environ.setdefault("KVASSAY_REPLAY_DIR", str(how.json.resolve().parent))
     tasks = target_tasks(question.targets)
     tasks += collect_tasks(choose_suites(question.suites), request)
     records: list[Record] = []

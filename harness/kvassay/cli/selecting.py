@@ -13,11 +13,13 @@ from ..suggest import did_you_mean
 from ..suite import Suite, Target, suites
 
 
-def choose_targets(backends: Sequence[str], variants: Sequence[str]) -> tuple[Target, ...]:
+def choose_targets(
+    backends: Sequence[str], variants: Sequence[str], best_only: bool = False
+) -> tuple[Target, ...]:
     """Targets for names given by a user: by default every variant that runs here.
 
-    What was named must exist and run; it is never replaced. Raises UnknownBackendError or
-    UnavailableError.
+    `best_only` takes the best variant of each backend where none is named. What was named must
+    exist and run; it is never replaced. Raises UnknownBackendError or UnavailableError.
     """
     if any(":" in name for name in backends) and "" not in sys.path:
         sys.path.insert(0, "")  # module:Class of the folder one works in
@@ -34,7 +36,7 @@ def choose_targets(backends: Sequence[str], variants: Sequence[str]) -> tuple[Ta
         missing = {variant: state for variant, state in wanted.items() if not state.runs}
         if missing and (variants or (backends and not running)):
             raise UnavailableError(f"backend {name!r} cannot run here: {_reasons(missing)}")
-        targets += running
+        targets += running[:1] if best_only and not variants else running
     if not targets:
         raise UnavailableError("no backend runs here; see: kvassay list")
     return tuple(targets)

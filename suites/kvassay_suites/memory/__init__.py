@@ -11,22 +11,24 @@ from kvassay.suite import Depth, Request, Target, Task
 from ..common import ONE_LAYER
 
 BASELINE: Final = "fp16"
-#: Tokens between which scratch must not grow.
-SHORT, LONG = 1024, 65536
+#: Tokens from which on scratch must not grow.
+SHORT: Final = 1024
 
 
 @dataclass(frozen=True)
 class Effort:
-    """What a depth means: sizes of the held cache, sessions, and (tokens, chunk) of the peaks."""
+    """What a depth means: sizes of the held cache, sessions, (tokens, chunk) of the peaks, and the
+    long context of the scratch."""
 
     layers: int
     tokens: int
     sessions: int
     peaks: tuple[tuple[int, int], ...]
+    long: int = 65536
 
 
 EFFORTS: Final[Mapping[Depth, Effort]] = {
-    "quick": Effort(2, 512, 10, ((1024, 1024),)),
+    "quick": Effort(2, 512, 10, ((1024, 1024),), 16384),
     "default": Effort(2, 1024, 100, ((1024, 1024), (4096, 4096), (4096, 64))),
     "full": Effort(
         *(4, 4096, 1000),
@@ -56,7 +58,7 @@ class MemorySuite:
                     ),
                     _task(
                         *(target, preset, "scratch", f"{preset} scratch", 5.0),
-                        lengths=[SHORT, LONG],
+                        lengths=[SHORT, effort.long],
                         append=request.depth == "full",
                     ),
                 ]
