@@ -43,9 +43,8 @@ static inline float kv_largest8(__m256 x) {
   return _mm_cvtss_f32(m);
 }
 
-/* The tree of D16 and S16 from its first step on: stripes 0-7 and 8-15. */
-static inline float kv_tree8x2(__m256 low, __m256 high) {
-  __m256 s = _mm256_add_ps(low, high);
+/* The tree of D16 and S16 after its first step, s[i] + s[i + 8]. */
+static inline float kv_tree8(__m256 s) {
   __m128 m = _mm_add_ps(_mm256_castps256_ps128(s), _mm256_extractf128_ps(s, 1));
   m = _mm_add_ps(m, _mm_movehl_ps(m, m));
   m = _mm_add_ss(m, _mm_movehdup_ps(m));
@@ -59,7 +58,7 @@ static inline float kv_d16_avx2(const float *a, const float *b, uint32_t n) {
     low = _mm256_add_ps(low, _mm256_mul_ps(_mm256_loadu_ps(a + c), _mm256_loadu_ps(b + c)));
     high = _mm256_add_ps(high, _mm256_mul_ps(_mm256_loadu_ps(a + c + 8), _mm256_loadu_ps(b + c + 8)));
   }
-  return kv_tree8x2(low, high);
+  return kv_tree8(_mm256_add_ps(low, high));
 }
 
 /* Eight int32 that fit eight bits, as bytes; sixteen that fit 16 bits, in order. */

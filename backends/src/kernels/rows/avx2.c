@@ -34,6 +34,15 @@ static inline __m256 trees(const __m256 s[8]) {
   return _mm256_permutevar8x32_ps(t, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7)); /* tokens 0 2 4 6 1 3 5 7 */
 }
 
+static void dot(const float *q, uint32_t q_stride, uint32_t d, const uint8_t *x, __m256 (*out)[8], uint32_t rows) {
+  switch (rows) {
+    case 1: stripes(q, q_stride, d, x, out, 1); break;
+    case 2: stripes(q, q_stride, d, x, out, 2); break;
+    case 3: stripes(q, q_stride, d, x, out, 3); break;
+    default: stripes(q, q_stride, d, x, out, 4);
+  }
+}
+
 void kv_dots_avx2(const float *q, uint32_t q_stride, uint32_t rows, uint32_t d, const uint8_t *x,
                   uint64_t stride_bytes, uint32_t tokens, float *t, uint32_t t_stride, uint32_t *ran) {
   KV_RAN_AVX2(ran);
@@ -41,21 +50,14 @@ void kv_dots_avx2(const float *q, uint32_t q_stride, uint32_t rows, uint32_t d, 
     const uint32_t count = tokens - j < 8 ? tokens - j : 8;
     for (uint32_t r = 0; r < rows; r += ROWS) {
       const uint32_t some = rows - r < ROWS ? rows - r : ROWS;
-      const float *first = q + r * q_stride;
+      float *out = t + r * t_stride + j;
       __m256 s[ROWS][8];
-      for (uint32_t k = 0; k < count; k++) {
-        const uint8_t *token = x + k * stride_bytes;
-        __m256(*out)[8] = (__m256(*)[8])(&s[0][k]);
-        switch (some) {
-          case 1: stripes(first, q_stride, d, token, out, 1); break;
-          case 2: stripes(first, q_stride, d, token, out, 2); break;
-          case 3: stripes(first, q_stride, d, token, out, 3); break;
-          default: stripes(first, q_stride, d, token, out, 4);
-        }
-      }
-      for (uint32_t i = 0; i < some; i++) {
-        for (uint32_t k = count; k < 8; k++) s[i][k] = _mm256_setzero_ps();
-        kv_store8(t + (r + i) * t_stride + j, count, trees(s[i]));
+      for (uint32_t k = 0; k < count; k++)
+        dot(q + r * q_stride, q_stride, d, x + k * stride_bytes, (__m256(*)[8])(&s[0][k]), some);
+      for (uint32_t i = 0; i < some; i++, out += t_stride) {
+        if (count == 8) _mm256_storeu_ps(out, trees(s[i]));
+        else
+          for (uint32_t k = 0; k < count; k++) out[k] = kv_tree8(s[i][k]);
       }
     }
   }

@@ -59,6 +59,12 @@ static void exponentials(float *t, uint32_t n, __m256 maximum, float s[16]) {
 void kv_exponentials_avx2(float *t, uint32_t n, float maximum, float stripes[16], uint32_t phase, uint32_t *ran) {
   float turned[16];
   KV_RAN_AVX2(ran);
+  if (n == 1) { /* the factors of every page and row: a masked store would cost more than all else */
+    const __m128 x = _mm_sub_ss(_mm_set_ss(t[0]), _mm_set_ss(maximum));
+    t[0] = _mm_cvtss_f32(_mm256_castps256_ps128(ex2(_mm256_castps128_ps256(x))));
+    stripes[phase % 16] = stripes[phase % 16] + t[0];
+    return;
+  }
   if (phase % 16 == 0) {
     exponentials(t, n, _mm256_set1_ps(maximum), stripes);
     return;

@@ -96,20 +96,24 @@ KV_INLINE void kv_add_tile16(kv_tile8 t, const int16_t *low, const int16_t *high
 
 #define KV_ROWS_AVX2 4u /* rows of one pass: eight sums, four decoded registers and the rest fit sixteen */
 
-/* Calls f(..., bits, rows) with both constant, so that each case is its own straight code. */
-#define KV_CASE_ROWS(rows, f, bits, ...)   \
-  switch (rows) {                          \
-    case 1: f(__VA_ARGS__, bits, 1); break; \
-    case 2: f(__VA_ARGS__, bits, 2); break; \
-    case 3: f(__VA_ARGS__, bits, 3); break; \
-    default: f(__VA_ARGS__, bits, 4);       \
+/* f_of[bits - 1][rows - 1]: f with both constant, each a function of its own. In one body compilers keep the constants
+ * of all cases in registers and spill the sums. */
+#define KV_INSTANCE(f, bits, rows, parameters, ...)                          \
+  static __attribute__((noinline)) void f##_##bits##_##rows parameters {     \
+    f(__VA_ARGS__, bits, rows);                                              \
   }
-#define KV_CASE(bits, rows, f, ...)                            \
-  switch (bits) {                                              \
-    case 1: KV_CASE_ROWS(rows, f, 1, __VA_ARGS__) break;        \
-    case 2: KV_CASE_ROWS(rows, f, 2, __VA_ARGS__) break;        \
-    case 3: KV_CASE_ROWS(rows, f, 3, __VA_ARGS__) break;        \
-    default: KV_CASE_ROWS(rows, f, 4, __VA_ARGS__)              \
-  }
+#define KV_INSTANCES_OF(f, bits, parameters, ...)       \
+  KV_INSTANCE(f, bits, 1, parameters, __VA_ARGS__)      \
+  KV_INSTANCE(f, bits, 2, parameters, __VA_ARGS__)      \
+  KV_INSTANCE(f, bits, 3, parameters, __VA_ARGS__)      \
+  KV_INSTANCE(f, bits, 4, parameters, __VA_ARGS__)
+#define KV_INSTANCES(f, parameters, ...)                   \
+  KV_INSTANCES_OF(f, 1, parameters, __VA_ARGS__)           \
+  KV_INSTANCES_OF(f, 2, parameters, __VA_ARGS__)           \
+  KV_INSTANCES_OF(f, 3, parameters, __VA_ARGS__)           \
+  KV_INSTANCES_OF(f, 4, parameters, __VA_ARGS__)           \
+  static void(*const f##_of[4][4]) parameters = {          \
+      {f##_1_1, f##_1_2, f##_1_3, f##_1_4}, {f##_2_1, f##_2_2, f##_2_3, f##_2_4}, \
+      {f##_3_1, f##_3_2, f##_3_3, f##_3_4}, {f##_4_1, f##_4_2, f##_4_3, f##_4_4}};
 
 #endif

@@ -7,10 +7,9 @@ typedef struct weights {
   int32_t offset[KV_ROWS_AVX2];         /* -64 * their sum */
 } weights;
 
-/* One group of 16 channels, or of 8: then lanes 8-15 are the same channels of the next four tokens. */
-KV_INLINE void group(const uint8_t *tiles, uint32_t tokens, uint32_t width, __m256i table, const weights *x,
-                     int32_t *out, uint32_t stride, uint32_t bits, uint32_t rows) {
-  const uint32_t ahead = width == 8 ? 4 : 0;
+/* One group of 16 channels, or of 8: then lanes 8-15 are the same channels of tokens that are 4 `ahead`. */
+KV_INLINE void group(const uint8_t *tiles, uint32_t tokens, __m256i table, const weights *x, int32_t *out,
+                     uint32_t stride, uint32_t ahead, uint32_t bits, uint32_t rows) {
   __m256i acc[KV_ROWS_AVX2][2];
 #pragma GCC unroll 4
   for (uint32_t r = 0; r < rows; r++) {
@@ -30,10 +29,20 @@ KV_INLINE void group(const uint8_t *tiles, uint32_t tokens, uint32_t width, __m2
   }
 }
 
-static void group_any(const uint8_t *tiles, uint32_t tokens, uint32_t width, __m256i table, const weights *x,
-                      int32_t *out, uint32_t stride, uint32_t bits, uint32_t rows) {
-  KV_CASE(bits, rows, group, tiles, tokens, width, table, x, out, stride)
+KV_INLINE void wide(const uint8_t *tiles, uint32_t tokens, __m256i table, const weights *x, int32_t *out,
+                    uint32_t stride, uint32_t bits, uint32_t rows) {
+  group(tiles, tokens, table, x, out, stride, 0, bits, rows);
 }
+
+KV_INLINE void narrow(const uint8_t *tiles, uint32_t tokens, __m256i table, const weights *x, int32_t *out,
+                      uint32_t stride, uint32_t bits, uint32_t rows) {
+  group(tiles, tokens, table, x, out, stride, 4, bits, rows);
+}
+
+#define PARAMETERS \
+  (const uint8_t *tiles, uint32_t tokens, __m256i table, const weights *x, int32_t *out, uint32_t stride)
+KV_INSTANCES(wide, PARAMETERS, tiles, tokens, table, x, out, stride)
+KV_INSTANCES(narrow, PARAMETERS, tiles, tokens, table, x, out, stride)
 
 void kv_valuesum_avx2(const kv_span *span, const uint8_t *tiles, uint32_t tokens, const int16_t *w, uint32_t rows,
                       int32_t *out, uint32_t stride, uint32_t *ran) {
@@ -48,9 +57,8 @@ void kv_valuesum_avx2(const kv_span *span, const uint8_t *tiles, uint32_t tokens
       x.offset[i] = -KV_OFFSET * kv_sum16(w + i * tokens, tokens);
     }
     for (uint32_t c = 0; c < span->channels; c += 16) {
-      const uint32_t width = span->channels - c < 16 ? 8 : 16;
-      group_any(next, tokens, width, table, &x, out + c, stride, span->bits, count);
-      next += (uint64_t)tokens * width * span->bits / 8;
+      (span->channels - c < 16 ? narrow_of : wide_of)[span->bits - 1][count - 1](next, tokens, table, &x, out + c, stride);
+      next += 2ull * tokens * span->bits;
     }
   }
 }
