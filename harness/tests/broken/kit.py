@@ -135,7 +135,7 @@ PLANTED: Final = (
     Planted("holding:BillsHalf", "memory.unbilled_bytes", HELD, "'appended'"),
     Planted("holding:DecodedShadow", "memory.shadow_bytes", HELD, "'attended'"),
     Planted("holding:KeptAfterClose", "memory.retained_bytes", HELD, "'sessions'"),
-    Planted("holding:ScratchGrows", "memory.scratch_growth", SCRATCH, "65536"),
+    Planted("holding:ScratchGrows", "memory.scratch_growth", SCRATCH, "16384"),
     Planted("holding:StagingNeverShrinks", "memory.peak_ratio", PEAK, "prefill resident"),
     Planted("process:Crash", "run.errors", RUNS, r"SIGABRT.*process\.py.* in attend", timeout=60.0),
     Planted("process:Hang", "run.errors", RUNS, "timed out", timeout=6.0),
