@@ -47,12 +47,19 @@ C_FLAGS = (
     "-Werror",
 )
 
+_AVX512 = ("-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mf16c")
+
 # Instruction sets by machine, with the flags each adds to the machine's baseline. A file below
 # `kernels` names its own first: scalar.c, scalar_kivi.c. One that belongs to another machine is
 # left out; one that belongs to none is an error.
 ISA_FLAGS: Mapping[str, Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
-        "x86_64": {"scalar": (), "avx2": ("-mavx2", "-mf16c", "-mno-fma")},
+        "x86_64": {
+            "scalar": (),
+            "avx2": ("-mavx2", "-mf16c", "-mno-fma"),
+            "avx512": _AVX512,
+            "avx512vnni": (*_AVX512, "-mavx512vbmi", "-mavx512vnni"),
+        },
         "aarch64": {"scalar": ()},
     }
 )

@@ -28,8 +28,9 @@ typedef struct feature {
   uint32_t word, bit;
 } feature;
 
-#define XCR0_AVX 0x06u    /* XMM and the upper halves of YMM */
 #define OSXSAVE 27u
+#define XCR0_AVX 0x06u    /* XMM and the upper halves of YMM */
+#define XCR0_AVX512 0xe6u /* and masks, the upper halves of ZMM, ZMM16 to ZMM31 */
 
 static const char *lacks(const feature *features, uint32_t count, uint32_t saved, const char *registers_name) {
   const uint32_t leaves = cpuid(0).a;
@@ -50,6 +51,20 @@ const char *kv_cpu_lacks_avx2(void) {
   static const feature needed[] = {{"avx", LEAF_1_C, 28}, {"f16c", LEAF_1_C, 29}, {"avx2", LEAF_7_B, 5}};
   return lacks(needed, sizeof needed / sizeof *needed, XCR0_AVX, "an operating system that saves the AVX registers");
 }
+
+static const char *lacks512(const feature *needed, uint32_t count) {
+  const char *missing = kv_cpu_lacks_avx2(); /* whose kernels they share */
+  if (missing) return missing;
+  return lacks(needed, count, XCR0_AVX512, "an operating system that saves the AVX-512 registers");
+}
+
+static const feature avx512[] = {{"fma", LEAF_1_C, 12},       {"avx512f", LEAF_7_B, 16},
+                                 {"avx512dq", LEAF_7_B, 17},  {"avx512bw", LEAF_7_B, 30},
+                                 {"avx512vl", LEAF_7_B, 31},  {"avx512_vbmi", LEAF_7_C, 1},
+                                 {"avx512_vnni", LEAF_7_C, 11}};
+
+const char *kv_cpu_lacks_avx512(void) { return lacks512(avx512, 5); }
+const char *kv_cpu_lacks_avx512vnni(void) { return lacks512(avx512, 7); }
 
 #else
 

@@ -7,6 +7,8 @@
 
 /* NULL if everything the variant's instructions need is there, else the first thing that is not. */
 const char *kv_cpu_lacks_avx2(void);
+const char *kv_cpu_lacks_avx512(void);     /* F, BW, DQ, VL */
+const char *kv_cpu_lacks_avx512vnni(void); /* and VBMI, VNNI */
 
 #endif
 

@@ -18,6 +18,8 @@ enum {
   KV_VARIANT_SCALAR,
 #if defined(__x86_64__)
   KV_VARIANT_AVX2,
+  KV_VARIANT_AVX512,
+  KV_VARIANT_AVX512VNNI,
 #endif
   KV_VARIANTS
 };
@@ -90,7 +92,7 @@ typedef struct kv_kernels {
 
 extern const kv_kernels kv_kernels_scalar;
 #if defined(__x86_64__)
-extern const kv_kernels kv_kernels_avx2;
+extern const kv_kernels kv_kernels_avx2, kv_kernels_avx512, kv_kernels_avx512vnni;
 #endif
 
 #endif

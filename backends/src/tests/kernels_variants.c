@@ -7,6 +7,11 @@ static uint32_t bit;
 
 static const uint8_t MODES[] = {0x14, 0x15, 0x16, 0x17, 0x18, 0x34, 0x36, 0x38};
 static const uint32_t ROWS[] = {1, 2, 3, 4, 5, 7, 8, 24};
+#ifdef KV_EMULATE
+enum { DIM_STEP = 112, LARGEST = 128 }; /* slow: halves of 8 and of 16 channels still */
+#else
+enum { DIM_STEP = 16, LARGEST = KV_MAX_PAGE };
+#endif
 enum { PATTERNS = 6, MAX_ROWS = 24 };
 
 /* Codes, and multipliers below, by pattern: random; all smallest; all largest; alternating; only the last one;
@@ -35,10 +40,11 @@ static uint8_t *packed(const kv_codec *codec, uint32_t d, const uint8_t *codes, 
   const uint64_t bytes = kv_code_bytes(codec, tokens);
   uint8_t *expected = block(bytes + 64), *from = guarded_copy(0, codes, (uint64_t)tokens * d, gap);
   uint8_t *tiles = guarded(1, bytes, gap);
+  const kv_kernels *k = K->pack_keys ? K : S; /* an emulation may lack it */
   uint32_t ran = 0, ignored = 0;
   (keys ? S->pack_keys : S->pack_values)(codec, d, codes, tokens, expected, &ignored);
-  (keys ? K->pack_keys : K->pack_values)(codec, d, from, tokens, tiles, &ran);
-  CHECK(ran == bit && memcmp(expected, tiles, bytes) == 0);
+  (keys ? k->pack_keys : k->pack_values)(codec, d, from, tokens, tiles, &ran);
+  CHECK(ran == (k == K ? bit : ignored) && memcmp(expected, tiles, bytes) == 0);
   check_gap(1, gap);
   free(expected);
   return tiles;
@@ -97,9 +103,9 @@ static void shape(uint64_t *random, const kv_codec *codec, uint32_t d, uint32_t 
 
 /* Every codec at every head dim with a small page, then at a few head dims with every page. */
 static void shapes(uint64_t *random, const uint8_t *mode) {
-  const uint32_t pages[] = {16, 32, 48, 64, 112, 128, 256, 1024};
+  const uint32_t pages[] = {16, 32, 48, 64, 112, 128, 256, LARGEST};
   for (uint32_t i = 0; i < sizeof ROWS / sizeof *ROWS; i++)
-    for (uint32_t d = 16; d <= KV_MAX_DIM; d += 16) {
+    for (uint32_t d = 16; d <= KV_MAX_DIM; d += DIM_STEP) {
       kv_codec codec = kv_codec_signs(d);
       if (mode) CHECK(kv_codec_of(*mode, d, 0, &codec));
       shape(random, &codec, d, 16 + 16 * pick(random, 4), ROWS[i], mode != NULL);
@@ -119,10 +125,10 @@ static void extremes(uint64_t *random, uint8_t mode) {
   kv_codec codec;
   CHECK(kv_codec_of(mode, d, 0, &codec));
   for (uint32_t pattern = 1; pattern < PATTERNS; pattern++) {
-    fill_codes(random, pattern, &codec, d, KV_MAX_PAGE, codes);
+    fill_codes(random, pattern, &codec, d, LARGEST, codes);
     for (uint32_t other = 1; other < PATTERNS; other++) {
       scan(random, &codec, d, 16, 2, 0, other, packed(&codec, d, codes, 16, 0, 1));
-      sum(random, &codec, KV_MAX_PAGE, 1, 0, other, packed(&codec, d, codes, KV_MAX_PAGE, 0, 0));
+      sum(random, &codec, LARGEST, 1, 0, other, packed(&codec, d, codes, LARGEST, 0, 0));
     }
   }
 }
@@ -139,4 +145,6 @@ static void test(const kv_kernels *k, uint32_t variant_bit) {
   shapes(&random, NULL);
 }
 
+#ifndef KV_EMULATE
 int main(void) { return for_each_variant("kernels_variants", test); }
+#endif

@@ -1,41 +1,41 @@
 /* The float steps between the integer sums and the softmax, and after them. */
 #include "../avx2.h"
 
-void kv_logits_avx2(const int32_t *sum, const float *su, uint32_t n, float factor, float *t, uint32_t *ran) {
+void KV_KERNEL(logits)(const int32_t *sum, const float *su, uint32_t n, float factor, float *t, uint32_t *ran) {
   const __m256 f = _mm256_set1_ps(factor);
-  KV_RAN_AVX2(ran);
+  KV_RAN(ran);
   for (uint32_t j = 0; j < n; j += 8) {
     __m256 scaled = _mm256_mul_ps(kv_load8i(sum + j, n - j), kv_load8(su + j, n - j));
     kv_store8(t + j, n - j, _mm256_mul_ps(scaled, f));
   }
 }
 
-void kv_add_logits_avx2(const int32_t *sum, const float *su, uint32_t n, float factor, float *t, uint32_t *ran) {
+void KV_KERNEL(add_logits)(const int32_t *sum, const float *su, uint32_t n, float factor, float *t, uint32_t *ran) {
   const __m256 f = _mm256_set1_ps(factor);
-  KV_RAN_AVX2(ran);
+  KV_RAN(ran);
   for (uint32_t j = 0; j < n; j += 8) {
     __m256 scaled = _mm256_mul_ps(kv_load8i(sum + j, n - j), kv_load8(su + j, n - j));
     kv_store8(t + j, n - j, _mm256_add_ps(kv_load8(t + j, n - j), _mm256_mul_ps(scaled, f)));
   }
 }
 
-void kv_affine_logits_avx2(const int32_t *sum, uint32_t n, float scale, float bias, float *t, uint32_t *ran) {
+void KV_KERNEL(affine_logits)(const int32_t *sum, uint32_t n, float scale, float bias, float *t, uint32_t *ran) {
   const __m256 s = _mm256_set1_ps(scale), b = _mm256_set1_ps(bias);
-  KV_RAN_AVX2(ran);
+  KV_RAN(ran);
   for (uint32_t j = 0; j < n; j += 8)
     kv_store8(t + j, n - j, _mm256_add_ps(_mm256_mul_ps(kv_load8i(sum + j, n - j), s), b));
 }
 
-void kv_shift_avx2(float *t, uint32_t n, float bias, uint32_t *ran) {
+void KV_KERNEL(shift)(float *t, uint32_t n, float bias, uint32_t *ran) {
   const __m256 b = _mm256_set1_ps(bias);
-  KV_RAN_AVX2(ran);
+  KV_RAN(ran);
   for (uint32_t j = 0; j < n; j += 8) kv_store8(t + j, n - j, _mm256_add_ps(kv_load8(t + j, n - j), b));
 }
 
-float kv_weigh_avx2(const float *p, const float *scale, uint32_t n, int16_t *iw, uint32_t *ran) {
+float KV_KERNEL(weigh)(const float *p, const float *scale, uint32_t n, int16_t *iw, uint32_t *ran) {
   __m256 most = _mm256_setzero_ps();
   uint32_t j = 0;
-  KV_RAN_AVX2(ran);
+  KV_RAN(ran);
   for (; j < n; j += 8) most = _mm256_max_ps(_mm256_mul_ps(kv_load8(p + j, n - j), kv_load8(scale + j, n - j)), most);
   const float largest = kv_largest8(most);
   if (largest < 0x1p-60f) {
@@ -55,19 +55,19 @@ float kv_weigh_avx2(const float *p, const float *scale, uint32_t n, int16_t *iw,
   return largest;
 }
 
-void kv_blend_avx2(float *acc, const int32_t *sum, uint32_t n, float al, float f, uint32_t *ran) {
+void KV_KERNEL(blend)(float *acc, const int32_t *sum, uint32_t n, float al, float f, uint32_t *ran) {
   const __m256 a = _mm256_set1_ps(al), b = _mm256_set1_ps(f);
-  KV_RAN_AVX2(ran);
+  KV_RAN(ran);
   for (uint32_t c = 0; c < n; c += 8) {
     __m256 kept = _mm256_mul_ps(kv_load8(acc + c, n - c), a);
     kv_store8(acc + c, n - c, _mm256_add_ps(kept, _mm256_mul_ps(kv_load8i(sum + c, n - c), b)));
   }
 }
 
-void kv_blend_affine_avx2(float *acc, const int32_t *sum, uint32_t n, float al, float scale, float offset, float be,
+void KV_KERNEL(blend_affine)(float *acc, const int32_t *sum, uint32_t n, float al, float scale, float offset, float be,
                           uint32_t *ran) {
   const __m256 a = _mm256_set1_ps(al), s = _mm256_set1_ps(scale), o = _mm256_set1_ps(offset), b = _mm256_set1_ps(be);
-  KV_RAN_AVX2(ran);
+  KV_RAN(ran);
   for (uint32_t c = 0; c < n; c += 8) {
     __m256 x = _mm256_add_ps(_mm256_mul_ps(kv_load8i(sum + c, n - c), s), o);
     __m256 kept = _mm256_mul_ps(kv_load8(acc + c, n - c), a);
@@ -75,9 +75,9 @@ void kv_blend_affine_avx2(float *acc, const int32_t *sum, uint32_t n, float al, 
   }
 }
 
-void kv_blend_rows_avx2(float *acc, const float *x, uint32_t n, float al, float be, uint32_t *ran) {
+void KV_KERNEL(blend_rows)(float *acc, const float *x, uint32_t n, float al, float be, uint32_t *ran) {
   const __m256 a = _mm256_set1_ps(al), b = _mm256_set1_ps(be);
-  KV_RAN_AVX2(ran);
+  KV_RAN(ran);
   for (uint32_t c = 0; c < n; c += 8) {
     __m256 kept = _mm256_mul_ps(kv_load8(acc + c, n - c), a);
     kv_store8(acc + c, n - c, _mm256_add_ps(kept, _mm256_mul_ps(kv_load8(x + c, n - c), b)));

@@ -28,11 +28,11 @@ static void zero_codes(const kv_codec *codec, uint8_t *codes) {
     kv_fill(codes + codec->span[i].first, 1 << (codec->span[i].bits - 1), codec->span[i].channels);
 }
 
-void kv_quantize_avx2(const kv_codec *codec, uint32_t d, int unbiased, const float *y, uint32_t tokens, uint8_t *codes,
+void KV_KERNEL(quantize)(const kv_codec *codec, uint32_t d, int unbiased, const float *y, uint32_t tokens, uint8_t *codes,
                       float *scales, uint32_t *ran) {
   const float inverse_d = (float)(1.0 / d);
   float centroids[KV_MAX_DIM];
-  KV_RAN_AVX2(ran);
+  KV_RAN(ran);
   for (uint32_t j = 0; j < tokens; j++, y += d, codes += d) {
     float n2 = kv_d16_avx2(y, y, d);
     if (n2 == 0) {
@@ -47,9 +47,9 @@ void kv_quantize_avx2(const kv_codec *codec, uint32_t d, int unbiased, const flo
   }
 }
 
-void kv_residual_avx2(const kv_codec *codec, uint32_t d, const float *y, const uint8_t *codes, const float *scales,
+void KV_KERNEL(residual)(const kv_codec *codec, uint32_t d, const float *y, const uint8_t *codes, const float *scales,
                       uint32_t tokens, float *e, float *n2, uint32_t *ran) {
-  KV_RAN_AVX2(ran);
+  KV_RAN(ran);
   for (uint32_t j = 0; j < tokens; j++, y += d, codes += d, e += d) {
     const __m256 scale = _mm256_set1_ps(scales[j]);
     for (uint32_t i = 0; i < codec->spans; i++) {

@@ -33,10 +33,10 @@ static inline void store_codes(uint8_t *codes, const float *r, const affine *a, 
   kv_store8_bytes(codes, _mm256_min_epi32(code, _mm256_cvtps_epi32(levels)));
 }
 
-void kv_affine_keys_avx2(uint32_t bits, const float *r, uint32_t tokens, uint32_t d, uint8_t *codes, uint8_t *steps,
+void KV_KERNEL(affine_keys)(uint32_t bits, const float *r, uint32_t tokens, uint32_t d, uint8_t *codes, uint8_t *steps,
                          uint8_t *minima, uint32_t *ran) {
   const __m256 levels = _mm256_set1_ps((float)((1 << bits) - 1));
-  KV_RAN_AVX2(ran);
+  KV_RAN(ran);
   for (uint32_t c = 0; c < d; c += 8) {
     __m256 smallest = _mm256_loadu_ps(r + c), largest = smallest;
     for (uint32_t j = 1; j < tokens; j++) {
@@ -56,10 +56,10 @@ static inline float smallest8(__m256 x) { /* of zeros either; 0.0 is added to wh
 }
 
 /* A group of 32 channels, or the last 16. */
-void kv_affine_values_avx2(uint32_t bits, const float *r, uint32_t d, uint8_t *codes, uint8_t *steps, uint8_t *minima,
+void KV_KERNEL(affine_values)(uint32_t bits, const float *r, uint32_t d, uint8_t *codes, uint8_t *steps, uint8_t *minima,
                            uint32_t stride, uint32_t *ran) {
   const __m256 levels = _mm256_set1_ps((float)((1 << bits) - 1));
-  KV_RAN_AVX2(ran);
+  KV_RAN(ran);
   for (uint32_t first = 0, group = 0; first < d; first += KV_GROUP, group++) {
     const uint32_t end = first + KV_GROUP < d ? first + KV_GROUP : d;
     __m256 smallest = _mm256_loadu_ps(r + first), largest = smallest;

@@ -105,10 +105,10 @@ static uint32_t rows_of(uint32_t left) { return left < KV_ROWS_AVX2 ? left : KV_
       if (i + 1 == (codec)->spans) (p).out += (p).tokens;                      \
     }
 
-void kv_keyscan_avx2(const kv_codec *codec, uint32_t d, const uint8_t *tiles, uint32_t tokens, const int8_t *q,
+void KV_KERNEL(keyscan)(const kv_codec *codec, uint32_t d, const uint8_t *tiles, uint32_t tokens, const int8_t *q,
                      uint32_t rows, int32_t *out, uint32_t stride, uint32_t *ran) {
   rows7 x;
-  KV_RAN_AVX2(ran);
+  KV_RAN(ran);
   for (uint32_t r = 0; r < rows; r += KV_ROWS_AVX2, q += KV_ROWS_AVX2 * d, out += KV_ROWS_AVX2 * stride) {
     part p = {0, tiles, codec->spans == 1 ? tokens : 16, out, stride};
     const uint32_t count = rows_of(rows - r);
@@ -118,10 +118,10 @@ void kv_keyscan_avx2(const kv_codec *codec, uint32_t d, const uint8_t *tiles, ui
   }
 }
 
-void kv_keyscan15_avx2(const kv_codec *codec, uint32_t d, const uint8_t *tiles, uint32_t tokens, const int16_t *q,
+void KV_KERNEL(keyscan15)(const kv_codec *codec, uint32_t d, const uint8_t *tiles, uint32_t tokens, const int16_t *q,
                        uint32_t rows, int32_t *out, uint32_t stride, uint32_t *ran) {
   rows15 x;
-  KV_RAN_AVX2(ran);
+  KV_RAN(ran);
   for (uint32_t r = 0; r < rows; r += KV_ROWS_AVX2, q += KV_ROWS_AVX2 * d, out += KV_ROWS_AVX2 * stride) {
     part p = {0, tiles, codec->spans == 1 ? tokens : 16, out, stride};
     const uint32_t count = rows_of(rows - r);

@@ -56,9 +56,9 @@ static uint8_t *pack_channels(const uint8_t *codes, uint32_t d, uint32_t channel
   return tiles;
 }
 
-void kv_pack_keys_avx2(const kv_codec *codec, uint32_t d, const uint8_t *codes, uint32_t tokens, uint8_t *tiles,
+void KV_KERNEL(pack_keys)(const kv_codec *codec, uint32_t d, const uint8_t *codes, uint32_t tokens, uint8_t *tiles,
                        uint32_t *ran) {
-  KV_RAN_AVX2(ran);
+  KV_RAN(ran);
   for (uint32_t block = 0; block < tokens; block += 16)
     for (uint32_t i = 0; i < codec->spans; i++) {
       const kv_span *span = &codec->span[i];
@@ -91,9 +91,9 @@ static codes64 interleave8(const uint8_t *codes, uint32_t d) {
   return c;
 }
 
-void kv_pack_values_avx2(const kv_codec *codec, uint32_t d, const uint8_t *codes, uint32_t tokens, uint8_t *tiles,
+void KV_KERNEL(pack_values)(const kv_codec *codec, uint32_t d, const uint8_t *codes, uint32_t tokens, uint8_t *tiles,
                          uint32_t *ran) {
-  KV_RAN_AVX2(ran);
+  KV_RAN(ran);
   for (uint32_t i = 0; i < codec->spans; i++) {
     const kv_span *span = &codec->span[i];
     for (uint32_t c = 0; c < span->channels; c += 16) {

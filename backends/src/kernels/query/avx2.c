@@ -5,9 +5,9 @@ static inline void store16_bytes(int8_t *p, __m256i words) {
   _mm_storeu_si128((__m128i *)p, bytes);
 }
 
-float kv_query8_avx2(const float *z, uint32_t d, int8_t *qi, uint32_t *ran) {
+float KV_KERNEL(query8)(const float *z, uint32_t d, int8_t *qi, uint32_t *ran) {
   __m256 most = _mm256_setzero_ps();
-  KV_RAN_AVX2(ran);
+  KV_RAN(ran);
   for (uint32_t c = 0; c < d; c += 8) most = _mm256_max_ps(kv_abs8(_mm256_loadu_ps(z + c)), most);
   const float a = kv_largest8(most);
   if (a == 0) {
@@ -23,9 +23,9 @@ float kv_query8_avx2(const float *z, uint32_t d, int8_t *qi, uint32_t *ran) {
   return a * (float)(1.0 / 127);
 }
 
-float kv_query15_avx2(const float *z, const float *step, uint32_t d, int16_t *qi, uint32_t *ran) {
+float KV_KERNEL(query15)(const float *z, const float *step, uint32_t d, int16_t *qi, uint32_t *ran) {
   __m256 most = _mm256_setzero_ps();
-  KV_RAN_AVX2(ran);
+  KV_RAN(ran);
   for (uint32_t c = 0; c < d; c += 8)
     most = _mm256_max_ps(kv_abs8(_mm256_mul_ps(_mm256_loadu_ps(z + c), _mm256_loadu_ps(step + c))), most);
   const float a = kv_largest8(most);

@@ -43,9 +43,9 @@ static void dot(const float *q, uint32_t q_stride, uint32_t d, const uint8_t *x,
   }
 }
 
-void kv_dots_avx2(const float *q, uint32_t q_stride, uint32_t rows, uint32_t d, const uint8_t *x,
+void KV_KERNEL(dots)(const float *q, uint32_t q_stride, uint32_t rows, uint32_t d, const uint8_t *x,
                   uint64_t stride_bytes, uint32_t tokens, float *t, uint32_t t_stride, uint32_t *ran) {
-  KV_RAN_AVX2(ran);
+  KV_RAN(ran);
   for (uint32_t j = 0; j < tokens; j += 8, x += 8 * stride_bytes) {
     const uint32_t count = tokens - j < 8 ? tokens - j : 8;
     for (uint32_t r = 0; r < rows; r += ROWS) {
@@ -88,9 +88,9 @@ INLINE void sixteen(const float *p, uint32_t p_stride, const uint8_t *x, uint64_
   }
 }
 
-void kv_weighted_avx2(const float *p, uint32_t p_stride, uint32_t rows, uint32_t d, const uint8_t *x,
+void KV_KERNEL(weighted)(const float *p, uint32_t p_stride, uint32_t rows, uint32_t d, const uint8_t *x,
                       uint64_t stride_bytes, uint32_t tokens, float *acc, uint32_t *ran) {
-  KV_RAN_AVX2(ran);
+  KV_RAN(ran);
   for (uint32_t r = 0; r < rows; r += ROWS)
     for (uint32_t c = 0; c < d; c += 16) {
       const float *weights = p + r * p_stride;

@@ -15,11 +15,11 @@ static inline __m256 ex2(__m256 x) {
 }
 
 /* Of +0 and -0 either may be returned: nothing that uses a maximum can tell. */
-float kv_maximum_avx2(const float *t, uint32_t n, uint32_t *ran) {
+float KV_KERNEL(maximum)(const float *t, uint32_t n, uint32_t *ran) {
   const __m256 first = _mm256_set1_ps(t[0]);
   __m256 a = first, b = first;
   uint32_t j = 0;
-  KV_RAN_AVX2(ran);
+  KV_RAN(ran);
   for (; j + 16 <= n; j += 16) {
     a = _mm256_max_ps(_mm256_loadu_ps(t + j), a);
     b = _mm256_max_ps(_mm256_loadu_ps(t + j + 8), b);
@@ -56,9 +56,9 @@ static void exponentials(float *t, uint32_t n, __m256 maximum, float s[16]) {
   }
 }
 
-void kv_exponentials_avx2(float *t, uint32_t n, float maximum, float stripes[16], uint32_t phase, uint32_t *ran) {
+void KV_KERNEL(exponentials)(float *t, uint32_t n, float maximum, float stripes[16], uint32_t phase, uint32_t *ran) {
   float turned[16];
-  KV_RAN_AVX2(ran);
+  KV_RAN(ran);
   if (n == 1) { /* the factors of every page and row: a masked store would cost more than all else */
     const __m128 x = _mm_sub_ss(_mm_set_ss(t[0]), _mm_set_ss(maximum));
     t[0] = _mm_cvtss_f32(_mm256_castps256_ps128(ex2(_mm256_castps128_ps256(x))));

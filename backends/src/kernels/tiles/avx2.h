@@ -3,9 +3,9 @@
 #define KV_TILES_AVX2_H
 
 #include "../avx2.h"
+#include "../instances.h"
 
 #define KV_OFFSET 64 /* makes every centroid an unsigned byte, as one operand of vpmaddubsw must be */
-#define KV_INLINE static inline __attribute__((always_inline))
 
 typedef struct kv_tile8 {
   __m256i low, high; /* lanes 0-7, lanes 8-15; 4 summands each */
@@ -95,25 +95,5 @@ KV_INLINE void kv_add_tile16(kv_tile8 t, const int16_t *low, const int16_t *high
 }
 
 #define KV_ROWS_AVX2 4u /* rows of one pass: eight sums, four decoded registers and the rest fit sixteen */
-
-/* f_of[bits - 1][rows - 1]: f with both constant, each a function of its own. In one body compilers keep the constants
- * of all cases in registers and spill the sums. */
-#define KV_INSTANCE(f, bits, rows, parameters, ...)                          \
-  static __attribute__((noinline)) void f##_##bits##_##rows parameters {     \
-    f(__VA_ARGS__, bits, rows);                                              \
-  }
-#define KV_INSTANCES_OF(f, bits, parameters, ...)       \
-  KV_INSTANCE(f, bits, 1, parameters, __VA_ARGS__)      \
-  KV_INSTANCE(f, bits, 2, parameters, __VA_ARGS__)      \
-  KV_INSTANCE(f, bits, 3, parameters, __VA_ARGS__)      \
-  KV_INSTANCE(f, bits, 4, parameters, __VA_ARGS__)
-#define KV_INSTANCES(f, parameters, ...)                   \
-  KV_INSTANCES_OF(f, 1, parameters, __VA_ARGS__)           \
-  KV_INSTANCES_OF(f, 2, parameters, __VA_ARGS__)           \
-  KV_INSTANCES_OF(f, 3, parameters, __VA_ARGS__)           \
-  KV_INSTANCES_OF(f, 4, parameters, __VA_ARGS__)           \
-  static void(*const f##_of[4][4]) parameters = {          \
-      {f##_1_1, f##_1_2, f##_1_3, f##_1_4}, {f##_2_1, f##_2_2, f##_2_3, f##_2_4}, \
-      {f##_3_1, f##_3_2, f##_3_3, f##_3_4}, {f##_4_1, f##_4_2, f##_4_3, f##_4_4}};
 
 #endif

@@ -68,10 +68,10 @@ static void flip(float *x, const float *y, const uint32_t *sign, uint32_t d) {
 }
 
 /* Gathered one by one: vpgatherdd costs more on every CPU of this instruction set's first ten years. */
-void kv_forward_avx2(const kv_transform *t, float *x, uint32_t rows, uint32_t *ran) {
+void KV_KERNEL(forward)(const kv_transform *t, float *x, uint32_t rows, uint32_t *ran) {
   float y[KV_MAX_DIM];
   const uint32_t d = t->head_dim;
-  KV_RAN_AVX2(ran);
+  KV_RAN(ran);
   for (; rows; rows--, x += d) {
     hadamard_flipped(x, t->sign1, d, t->block);
     if (t->rounds < 2) continue;
@@ -81,10 +81,10 @@ void kv_forward_avx2(const kv_transform *t, float *x, uint32_t rows, uint32_t *r
   }
 }
 
-void kv_inverse_avx2(const kv_transform *t, float *x, uint32_t rows, uint32_t *ran) {
+void KV_KERNEL(inverse)(const kv_transform *t, float *x, uint32_t rows, uint32_t *ran) {
   float y[KV_MAX_DIM];
   const uint32_t d = t->head_dim;
-  KV_RAN_AVX2(ran);
+  KV_RAN(ran);
   for (; rows; rows--, x += d) {
     hadamard(x, d, t->block);
     if (t->rounds == 2) {

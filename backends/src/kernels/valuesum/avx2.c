@@ -44,11 +44,11 @@ KV_INLINE void narrow(const uint8_t *tiles, uint32_t tokens, __m256i table, cons
 KV_INSTANCES(wide, PARAMETERS, tiles, tokens, table, x, out, stride)
 KV_INSTANCES(narrow, PARAMETERS, tiles, tokens, table, x, out, stride)
 
-void kv_valuesum_avx2(const kv_span *span, const uint8_t *tiles, uint32_t tokens, const int16_t *w, uint32_t rows,
+void KV_KERNEL(valuesum)(const kv_span *span, const uint8_t *tiles, uint32_t tokens, const int16_t *w, uint32_t rows,
                       int32_t *out, uint32_t stride, uint32_t *ran) {
   const __m256i table = kv_table_avx2(span);
   weights x;
-  KV_RAN_AVX2(ran);
+  KV_RAN(ran);
   for (uint32_t r = 0; r < rows; r += KV_ROWS_AVX2, w += KV_ROWS_AVX2 * tokens, out += KV_ROWS_AVX2 * stride) {
     const uint32_t count = rows - r < KV_ROWS_AVX2 ? rows - r : KV_ROWS_AVX2;
     const uint8_t *next = tiles;
