@@ -141,10 +141,12 @@ class _Worker(threading.Thread):
             _kill_tree(process.pid)
 
     def _ask(self, call: list[Any]) -> tuple[bool, Any]:
-        if self._stopping.is_set():
-            raise WorkerDied("stopped")
         try:
             pipe = self._pipe or self._begin()
+            # Only now is there a process that a later kill() finds.
+            if self._stopping.is_set():
+                self._end(kill=True)
+                raise WorkerDied("stopped")
             pipe.send(call)
             if not pipe.poll(self._timeout):
                 self._end(kill=True)
