@@ -2,7 +2,11 @@
 #ifndef KV_KERNELS_INSTANCES_H
 #define KV_KERNELS_INSTANCES_H
 
+#ifdef KV_EMULATE /* emulated intrinsics are long: once is enough */
+#define KV_INLINE static __attribute__((unused))
+#else
 #define KV_INLINE static inline __attribute__((always_inline))
+#endif
 
 /* f_of[bits - 1][rows - 1]: f with both constant, each a function of its own. In one body compilers keep the constants
  * of all cases in registers and spill the sums. */
