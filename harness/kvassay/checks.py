@@ -15,6 +15,15 @@ FP16_MAX: Final = 65504.0
 _BLOCK_TOKENS: Final = 64
 
 
+def check_spec(spec: Any) -> None:
+    """InputError for anything but a Spec."""
+    if not isinstance(spec, Spec):
+        raise InputError(
+            f"spec: expected a kvassay.Spec, got {_describe(spec)}; make one with kvassay.Spec or "
+            f"kvassay.preset"
+        )
+
+
 def check_layer(spec: Spec, layer: Any) -> int:
     """The layer number, or InputError."""
     if isinstance(layer, bool) or not isinstance(layer, (int, np.integer)):

@@ -33,6 +33,13 @@ class Rope:
     order: str = "interleaved"
     scaling: str = "none"
 
+    def __post_init__(self) -> None:
+        if isinstance(self.base, bool) or not isinstance(self.base, (int, float)):
+            raise SpecError(f"rope.base: {self.base!r} is not a number")
+        if isinstance(self.dims, bool) or not isinstance(self.dims, int):
+            raise SpecError(f"rope.dims: {self.dims!r} is not an integer")
+        _check_texts("rope", {"order": self.order, "scaling": self.scaling})
+
 
 @dataclass(frozen=True)
 class Identity:
@@ -44,6 +51,9 @@ class Identity:
     adapter: str = ""
     tokens: str = ""
     runtime: str = ""
+
+    def __post_init__(self) -> None:
+        _check_texts("identity", asdict(self))
 
     @staticmethod
     def _hash(*parts: str) -> int:
@@ -155,10 +165,13 @@ class Spec:
             object.__setattr__(self, "identity", _build(Identity, "identity", self.identity))
         if isinstance(self.rope, Mapping):
             object.__setattr__(self, "rope", _build(Rope, "rope", self.rope))
+        for item in fields(self):  # integers of numpy have no place in the identity text
+            object.__setattr__(self, item.name, _plain(getattr(self, item.name)))
+        self._check_kinds()
         self._check_shape()
         _check_policy(self._policy(), "")
         frozen = {
-            layer: MappingProxyType(dict(self._checked_override(layer, override)))
+            layer: MappingProxyType(self._checked_override(layer, override))
             for layer, override in sorted(self.layer_overrides.items())
         }
         object.__setattr__(self, "layer_overrides", MappingProxyType(frozen))
@@ -168,6 +181,20 @@ class Spec:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restore_spec, (self.to_dict(),)
+
+    def _check_kinds(self) -> None:
+        for name, value, kind in (("identity", self.identity, Identity), ("rope", self.rope, Rope)):
+            if value is not None and not isinstance(value, kind):
+                raise SpecError(
+                    f"{name}: {value!r} is neither {kind.__name__} nor a mapping of its fields"
+                )
+        overrides: Any = self.layer_overrides
+        if not isinstance(overrides, Mapping) or not all(
+            isinstance(override, Mapping) for override in overrides.values()
+        ):
+            raise SpecError(
+                f"layer_overrides: {overrides!r} is not a mapping from layers to mappings of fields"
+            )
 
     def _check_shape(self) -> None:
         for name, low, high in (
@@ -187,7 +214,7 @@ class Spec:
             raise SpecError(
                 f"query_heads: {self.query_heads} is not a multiple of kv_heads {self.kv_heads}"
             )
-        if self.rounds not in (1, 2):
+        if isinstance(self.rounds, bool) or self.rounds not in (1, 2):
             raise SpecError(f"rounds: {self.rounds!r}; the transform has 1 or 2 rounds")
         if self.softmax_scale is not None:
             scale = self.softmax_scale
@@ -196,7 +223,7 @@ class Spec:
             if not (math.isfinite(scale) and 2.0**-20 <= scale <= 2.0**20):
                 raise SpecError(f"softmax_scale: {scale!r} is outside 2^-20 .. 2^20")
 
-    def _checked_override(self, layer: Any, override: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _checked_override(self, layer: Any, override: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(layer, bool) or not isinstance(layer, int) or not 0 <= layer < self.layers:
             raise SpecError(f"layer_overrides: no layer {layer!r} among {self.layers}")
         for name in override:
@@ -204,7 +231,7 @@ class Spec:
                 hint = did_you_mean(str(name), _OVERRIDABLE)
                 raise SpecError(f"layer_overrides[{layer}]: cannot override {name!r}{hint}")
         _check_policy(_merged(self._policy(), override), f"layer_overrides[{layer}].")
-        return override
+        return {name: _plain(value) for name, value in override.items()}
 
     def _policy(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in sorted(_OVERRIDABLE)}
@@ -295,6 +322,16 @@ def _merged(policy: dict[str, Any], override: Mapping[str, Any]) -> dict[str, An
         if override.get(stream) == FP16.name and centre not in override:
             merged[centre] = "none"
     return merged
+
+
+def _plain(value: Any) -> Any:
+    return int(value) if isinstance(value, np.integer) else value
+
+
+def _check_texts(what: str, texts: Mapping[str, Any]) -> None:
+    for name, text in texts.items():
+        if not isinstance(text, str):
+            raise SpecError(f"{what}.{name}: {text!r} is not text")
 
 
 def _check_int(name: str, value: Any, low: int, high: int) -> None:

@@ -467,6 +467,11 @@ SHAPE: dict[str, Any] = {"layers": 2, "kv_heads": 2, "query_heads": 4, "head_dim
         ({"rounds": 3}, "rounds: 3 1 or 2"),
         ({"seed": 2**64}, "seed: outside"),
         ({"softmax_scale": float("nan")}, "softmax_scale: nan"),
+        ({"rounds": True}, "rounds: True 1 or 2"),
+        ({"identity": 3}, "identity: 3 neither Identity nor a mapping"),
+        ({"identity": {"model": 3}}, "identity.model: 3 not text"),
+        ({"rope": {"base": "x", "dims": 64}}, "rope.base: 'x' not a number"),
+        ({"layer_overrides": [1]}, "layer_overrides: [1] not a mapping"),
         ({"layer_overrides": {2: {}}}, "layer_overrides: layer 2"),
         (
             {"layer_overrides": {0: {"key": "fp16"}}},
@@ -477,6 +482,19 @@ SHAPE: dict[str, Any] = {"layers": 2, "kv_heads": 2, "query_heads": 4, "head_dim
 )
 def test_specs_that_contradict_themselves(fields: dict[str, Any], says: str) -> None:
     refuse(SpecError, says, lambda: Spec(**{**SHAPE, **fields}))
+
+
+def test_integers_of_numpy_make_the_same_spec() -> None:
+    shape: dict[str, Any] = {name: np.int64(value) for name, value in SHAPE.items()}
+    policy: dict[str, Any] = {"window": np.int32(3), "layer_overrides": {1: {"sinks": np.int8(4)}}}
+    plain = Spec(**SHAPE, window=3, layer_overrides={1: {"sinks": 4}})
+    assert Spec(**shape, **policy).identity_text == plain.identity_text
+
+
+def test_what_is_no_spec(backend: Backend) -> None:
+    refuse(InputError, "spec: kvassay.Spec got str", backend.supports, "turbo")
+    refuse(InputError, "spec: kvassay.Spec got str", backend.prepare, "turbo")
+    refuse(InputError, "spec: kvassay.Spec got str", backend.restore, "turbo", b"")
 
 
 def test_unknown_fields_and_presets() -> None:

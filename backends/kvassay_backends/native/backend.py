@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from kvassay.checks import check_spec
 from kvassay.errors import IdentityError, InputError, PageError, UnsupportedError
 from kvassay.identity import first_difference
 from kvassay.page import KEY_CENTRE_NUMBER, SCALE_NUMBER, VALUE_CENTRE_NUMBER
@@ -33,6 +34,7 @@ class LibraryBackend(Backend):
         self._library = library
 
     def supports(self, spec: Spec) -> Support:
+        check_spec(spec)
         error = self._library.new_error()
         for layer, layer_spec in _distinct(spec):
             code = self._library.lib.kv_supports(self._layer(layer_spec), error)

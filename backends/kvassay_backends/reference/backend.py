@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from kvassay.checks import check_spec
 from kvassay.errors import InputError, UnknownBackendError
 from kvassay.protocol import Availability, Backend, BackendProvider, Cache, Support
 from kvassay.spec import Spec
@@ -21,14 +22,17 @@ class ReferenceBackend(Backend):
     variant = VARIANT
 
     def supports(self, spec: Spec) -> Support:
+        check_spec(spec)
         return Support(True)
 
     def prepare(self, spec: Spec, threads: int = 1) -> Cache:
         _check_threads(threads)
+        check_spec(spec)
         return ReferenceCache(spec)
 
     def restore_bytes(self, spec: Spec, data: bytes, threads: int = 1) -> Cache:
         _check_threads(threads)
+        check_spec(spec)
         return ReferenceCache.restored(spec, data)
 
 
