@@ -67,7 +67,8 @@ def provider(name: str) -> BackendProvider:
     known = providers()
     if name not in known:
         raise UnknownBackendError(
-            f"no backend {name!r}{did_you_mean(name, known)} (a class outside: module:Class)"
+            f"no backend {name!r}{did_you_mean(name, known)} (one that is not registered is named "
+            f"module:Class)"
         )
     return known[name]
 

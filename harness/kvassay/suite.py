@@ -60,11 +60,15 @@ class Task:
     stage: str = ""
     weight: float = 1.0
 
-    def run(self) -> list[Record]:
-        """Import the function and call it."""
+    def load(self) -> Callable[..., list[Record]]:
+        """Import the function. Raises ImportError, AttributeError or ValueError."""
         module, _, name = self.function.partition(":")
         function: Callable[..., list[Record]] = getattr(importlib.import_module(module), name)
-        return function(**self.arguments)
+        return function
+
+    def run(self) -> list[Record]:
+        """Import the function and call it."""
+        return self.load()(**self.arguments)
 
 
 class Suite(Protocol):

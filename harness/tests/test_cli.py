@@ -216,6 +216,10 @@ def test_an_interrupted_gate_says_what_it_kept(
         (["plan", *SHAPE, "--preset", "turbi"], "did you mean 'turbo'?"),
         (["plan", "--model", "nothing.gguf"], "neither smollm2-135m nor a GGUF file"),
         (["run", "synthetic:measure", "{"], "arguments: not JSON"),
+        (["run", "synthetic:measure", "3"], "arguments: not a JSON object"),
+        (["run", "synthetic:unheard"], "no task 'synthetic:unheard'"),
+        (["gate", "--preset", "fp16", "--preset", "kivi"], "only baselines and controls"),
+        (["gate", "--model", "nothing.gguf"], "neither smollm2-135m nor a GGUF file"),
     ],
 )
 def test_bad_usage_is_one_line_and_two(

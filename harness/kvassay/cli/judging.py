@@ -11,8 +11,9 @@ from typing import Annotated, Final
 
 import typer
 
-from ..errors import KvassayError
+from ..errors import KvassayError, ModelError
 from ..gate import Judgement, Question, judge
+from ..presets import PRESETS
 from ..records import Record, RecordWriter, read_records
 from ..rules import Scope
 from ..runner import DEFAULT_TIMEOUT, collect_tasks, opening_records, run, target_tasks
@@ -159,6 +160,7 @@ def _suite_command(name: str) -> Callable[..., int]:
 
 def _measure(question: Question, how: Execution) -> int:
     """Run the suites, judge, print, write; the exit status."""
+    _check_worth_running(question, how.model)
     request = Request(
         targets=question.targets,
         presets=question.presets,
@@ -191,6 +193,18 @@ def _measure(question: Question, how: Execution) -> int:
         kept = f"; {how.json} holds what was measured" if how.json else ""
         raise KvassayError(f"interrupted: {summary.done} of {summary.tasks} tasks ended{kept}")
     return _status(judgement)
+
+
+def _check_worth_running(question: Question, model: str) -> None:
+    """Refuse at once what would be refused, or fail, only after minutes of measuring."""
+    if not any(PRESETS[name].judged for name in question.presets):
+        names = ", ".join(question.presets)
+        raise KvassayError(
+            f"only baselines and controls ({names}) were asked for: they are never judged; "
+            f"add a preset that is"
+        )
+    if model != DEFAULT_MODEL and not Path(model).is_file():
+        raise ModelError(f"model: {model!r} is neither {DEFAULT_MODEL} nor a GGUF file")
 
 
 def _judge_again(source: Path, scope: Scope, context: typer.Context, report: Path) -> int:

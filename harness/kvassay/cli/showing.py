@@ -91,7 +91,14 @@ def run_task(
         data = json.loads(arguments)
     except json.JSONDecodeError as error:
         raise KvassayError(f"arguments: not JSON ({error})") from None
-    for record in Task("run", function, function, data).run():
+    if not isinstance(data, dict):
+        raise KvassayError("arguments: not a JSON object")
+    task = Task("run", function, function, data)
+    try:
+        task.load()
+    except (ImportError, AttributeError, ValueError) as error:
+        raise KvassayError(f"no task {function!r}: {error}; give module:name") from error
+    for record in task.run():
         sys.stdout.write(record.to_json() + "\n")
     return 0
 
