@@ -233,6 +233,11 @@ def test_bad_usage_is_one_line_and_two(
     assert message in refused(capsys, *arguments)
 
 
+def test_no_command_is_bad_usage_and_shows_the_commands(capsys: Capture) -> None:
+    assert run([]) == 2
+    assert re.search(r"^  gate +Judge", capsys.readouterr().out, re.MULTILINE)
+
+
 def refused(capsys: Capture, *arguments: str) -> str:
     """The single error line of a command that is refused with exit status 2."""
     assert run(list(arguments)) == 2

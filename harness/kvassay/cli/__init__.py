@@ -23,7 +23,6 @@ _USAGE_ERROR: Final[type[Exception]] = typer.BadParameter.__mro__[2]
 app = typer.Typer(
     name="kvassay",
     help="Assay quantized KV caches: correctness, parity, memory and quality, with a verdict.",
-    no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
@@ -36,9 +35,10 @@ planning.add_to(app)
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit status; errors become one line on stderr."""
     session = Session()
+    given = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        status = app(arguments, obj=session, standalone_mode=False)
-        return int(status or 0)
+        status = app(given or ["--help"], obj=session, standalone_mode=False)
+        return int(status or 0) if given else 2
     except _USAGE_ERROR as error:
         say = getattr(error, "format_message", error.__str__)
         return _refuse(say() or "see kvassay --help", session)
