@@ -68,7 +68,7 @@ def check_queries(spec: Spec, layer: int, q: Any, length: int, call: str = "atte
     shape = (spec.query_heads, spec.head_dim)
     if isinstance(q, np.ndarray) and q.shape == shape:
         q = q[np.newaxis]
-    queries: FloatArray = _rows(f"{call}: q", q, shape)
+    queries: FloatArray = _rows(f"{call}: q", q, shape, "queries")
     n = len(queries)
     if n == 0:
         raise InputError(f"{call}: q has no queries; give at least one")
@@ -97,7 +97,7 @@ def _describe(value: Any) -> str:
     return type(value).__name__
 
 
-def _rows(what: str, value: Any, shape: tuple[int, int]) -> FloatArray:
+def _rows(what: str, value: Any, shape: tuple[int, int], first: str = "tokens") -> FloatArray:
     if not isinstance(value, np.ndarray):
         raise InputError(f"{what}: expected a numpy array, got {_describe(value)}")
     if value.dtype != np.float32:
@@ -106,8 +106,8 @@ def _rows(what: str, value: Any, shape: tuple[int, int]) -> FloatArray:
         )
     if value.ndim != 3 or value.shape[1:] != shape:
         raise InputError(
-            f"{what}: shape {value.shape}; expected (tokens, {shape[0]}, {shape[1]}), that is "
-            f"(tokens, heads, head_dim)"
+            f"{what}: shape {value.shape}; expected ({first}, {shape[0]}, {shape[1]}), that is "
+            f"({first}, heads, head_dim)"
         )
     return np.require(value, requirements=("C", "ALIGNED", "ENSUREARRAY"))
 

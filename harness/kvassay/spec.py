@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Final
@@ -305,6 +305,9 @@ def _build(cls: Any, what: str, data: Mapping[str, Any]) -> Any:
     for name in data:
         if name not in names:
             raise SpecError(f"{what}: no field {name!r}{did_you_mean(str(name), names)}")
+    needed = [item.name for item in fields(cls) if item.default is item.default_factory is MISSING]
+    if missing := [name for name in needed if name not in data]:
+        raise SpecError(f"{what}: {', '.join(missing)} must be given")
     try:
         return cls(**data)
     except TypeError as error:

@@ -144,7 +144,7 @@ def test_other_shapes(cache: Cache, shape: tuple[int, ...]) -> None:
     refuse(InputError, f"append: k: shape {says}", cache.append, 0, bad, K)
     refuse(InputError, f"append: v: shape {says}", cache.append, 0, K, bad)
     if shape != (3, 4, 32):
-        refuse(InputError, "attend: q: (tokens, 4, 32)", cache.attend, 0, bad)
+        refuse(InputError, "attend: q: (queries, 4, 32)", cache.attend, 0, bad)
     refuse(InputError, f"scores: q (4, 32) {shape}", cache.scores, 0, bad)
 
 
