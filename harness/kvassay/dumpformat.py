@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .errors import IdentityError, PageError
-from .identity import first_difference
+from .identity import check_text
 from .page import KEY_CENTRE_NUMBER, SCALE_NUMBER, VALUE_CENTRE_NUMBER, PageLayout
 from .pagecheck import check_page
 from .spec import LayerSpec, Spec
@@ -174,20 +174,7 @@ def _check_identity(spec: Spec, data: bytes, size: int) -> int:
     if records_at > len(data):
         raise PageError(f"dump: {len(data)} bytes cannot hold an identity text of {size}")
     _check_zero(data, end, records_at)
-    try:
-        text = data[HEADER_SIZE:end].decode()
-        difference = first_difference(spec.identity_text, text)
-    except ValueError as error:
-        raise PageError(f"dump: the identity text cannot be read: {error}") from None
-    if difference is not None:
-        field, expected, found = difference
-        raise IdentityError(
-            f"dump: {field} is {found}, this cache has {expected}; restore with the spec "
-            f"it was made with",
-            field=field,
-        )
-    if text != spec.identity_text:
-        raise PageError("dump: the identity text is not in canonical form")
+    check_text(spec.identity_text, data[HEADER_SIZE:end])
     return records_at
 
 

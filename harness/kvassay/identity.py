@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from .errors import IdentityError, PageError
+
 
 def first_difference(expected_text: str, found_text: str) -> tuple[str, str, str] | None:
     """The first differing field (dotted where nested) with its expected and found value as JSON, or
@@ -17,6 +19,27 @@ def first_difference(expected_text: str, found_text: str) -> tuple[str, str, str
     if not isinstance(expected, dict) or not isinstance(found, dict):
         raise ValueError("not a JSON object")
     return _difference("", expected, found)
+
+
+def check_text(expected_text: str, found: bytes) -> None:
+    """Refuse the identity text of a sound dump that another cache wrote.
+
+    Raises IdentityError naming the first differing field, PageError where it is no such text.
+    """
+    try:
+        text = found.decode()
+        difference = first_difference(expected_text, text)
+    except ValueError as error:
+        raise PageError(f"dump: the identity text cannot be read: {error}") from None
+    if difference is not None:
+        field, expected, other = difference
+        raise IdentityError(
+            f"dump: {field} is {other}, this cache has {expected}; restore with the spec it was "
+            f"made with",
+            field=field,
+        )
+    if text != expected_text:
+        raise PageError("dump: the identity text is not in canonical form")
 
 
 def _difference(

@@ -8,8 +8,8 @@ from typing import Any, Final
 import numpy as np
 
 from kvassay.checks import check_spec
-from kvassay.errors import IdentityError, InputError, PageError, UnsupportedError
-from kvassay.identity import first_difference
+from kvassay.errors import InputError, UnsupportedError
+from kvassay.identity import check_text
 from kvassay.page import KEY_CENTRE_NUMBER, SCALE_NUMBER, VALUE_CENTRE_NUMBER
 from kvassay.protocol import Backend, Cache, Support
 from kvassay.spec import Identity, LayerSpec, Spec
@@ -123,17 +123,4 @@ def _distinct(spec: Spec) -> list[tuple[int, LayerSpec]]:
 def _refuse_identity(spec: Spec, data: bytes) -> None:
     """Name the first field in which a sound dump's identity text differs, if it does."""
     (size,) = _TEXT_SIZE.unpack_from(data)
-    try:
-        text = bytes(data[_TEXT_AT : _TEXT_AT + size]).decode()
-        difference = first_difference(spec.identity_text, text)
-    except ValueError as error:
-        raise PageError(f"dump: the identity text cannot be read: {error}") from None
-    if difference is not None:
-        field, expected, found = difference
-        raise IdentityError(
-            f"dump: {field} is {found}, this cache has {expected}; restore with the spec it was "
-            f"made with",
-            field=field,
-        )
-    if text != spec.identity_text:
-        raise PageError("dump: the identity text is not in canonical form")
+    check_text(spec.identity_text, bytes(data[_TEXT_AT : _TEXT_AT + size]))
