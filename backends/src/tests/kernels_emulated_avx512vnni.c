@@ -23,6 +23,6 @@ int main(void) {
 
 int main(void) {
   puts("kernels_emulated_avx512vnni: not run: no simde/x86/avx512.h, or not x86-64");
-  return 0;
+  return 77; /* nothing was tested: not a pass */
 }
 #endif
