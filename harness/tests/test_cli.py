@@ -402,3 +402,8 @@ def test_quick_takes_the_best_variant_unless_one_is_named(installed: dict[str, P
     assert selecting.choose_targets([], []) == (good, plain)
     assert selecting.choose_targets([], [], best_only=True) == (good,)
     assert selecting.choose_targets([], ["plain"], best_only=True) == (plain,)
+
+
+def test_version_is_the_packages(capsys: Capture) -> None:
+    assert run(["--version"]) == 0
+    assert re.fullmatch(r"kvassay \d+\.\d+\.\d+\S*\n", capsys.readouterr().out)

@@ -9,10 +9,11 @@ from __future__ import annotations
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import Final
+from typing import Annotated, Final
 
 import typer
 
+from .._version import __version__
 from ..errors import KvassayError
 from . import judging, planning, showing
 from .terminal import Session, errors
@@ -22,11 +23,28 @@ _USAGE_ERROR: Final[type[Exception]] = typer.BadParameter.__mro__[2]
 
 app = typer.Typer(
     name="kvassay",
-    help="Assay quantized KV caches: correctness, parity, memory and quality, with a verdict.",
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
+
+
+def _say_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"kvassay {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_say_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    """Assay quantized KV caches: correctness, parity, memory and quality, with a verdict."""
+
+
 showing.add_to(app)
 judging.add_to(app)
 planning.add_to(app)
