@@ -119,6 +119,18 @@ void kv_store_drop_oldest(const kv_layer_spec *spec, kv_store *store, uint64_t t
 
 uint64_t kv_pages_sealed(const kv_layer_spec *spec, uint64_t length);
 uint64_t kv_first_live(const kv_layer_spec *spec, uint64_t length); /* number of the first live page, at most sealed */
+
+/* How far a layer reaches: what truncation depends on. */
+typedef struct kv_extent {
+  const kv_layer_spec *spec;
+  uint64_t length;
+  uint64_t first_page;
+  uint64_t sealed; /* pages, retired ones included */
+} kv_extent;
+
+int32_t kv_reach(const kv_extent *at, uint64_t n); /* KV_OK if it can be cut to n tokens, KV_E_TRUNCATE, KV_E_SPAN */
+uint64_t kv_reach_step(const kv_extent *at, uint64_t n, int up); /* from a refused n to the next that may do */
+
 kv_state kv_layer_state(const kv_cache *cache, uint32_t layer);
 void kv_layer_retire(kv_cache *cache, uint32_t layer, uint64_t first); /* drops held pages before number `first` */
 void kv_layer_keep_pages(kv_cache *cache, uint32_t layer, uint64_t count); /* drops pages from number `count` on */

@@ -5,34 +5,20 @@
 
 /* ---- truncate ---- */
 
-/* KV_OK if this layer can be cut to n tokens, else why not. */
-static int32_t reachable(const kv_layer_spec *spec, const kv_layer *at, uint64_t n) {
-  uint64_t sealed = kv_pages_sealed(spec, n), first = kv_first_live(spec, n);
-  if (n >= at->length) return KV_OK;
-  if (n > spec->sinks && sealed != (uint64_t)at->first_page + at->page_count &&
-      n != spec->sinks + sealed * spec->page_tokens)
-    return KV_E_TRUNCATE;
-  return first < sealed && first < at->first_page ? KV_E_SPAN : KV_OK;
-}
-
-/* From a length that one layer refuses to the next below or above that it might accept. */
-static uint64_t step(const kv_layer_spec *spec, const kv_layer *at, uint64_t n, int up) {
-  uint64_t sealed = kv_pages_sealed(spec, n), page_start = spec->sinks + sealed * spec->page_tokens;
-  uint64_t last = (uint64_t)at->first_page + at->page_count;
-  if (reachable(spec, at, n) == KV_E_SPAN) return up ? n + 1 : n - 1;
-  if (spec->window == 0) return up ? page_start + spec->page_tokens : page_start;
-  return up ? (uint64_t)spec->sinks + spec->window + last * spec->page_tokens : spec->sinks;
+static kv_extent extent(const kv_cache *cache, uint32_t layer) {
+  const kv_layer *at = &cache->layers[layer];
+  return (kv_extent){&cache->shared->specs[layer], at->length, at->first_page, (uint64_t)at->first_page + at->page_count};
 }
 
 /* The nearest length on one side of n that every layer accepts; above `most` means there is none. */
 static uint64_t nearest(const kv_cache *cache, uint64_t n, int up, uint64_t most) {
   for (uint32_t layer = 0; layer < cache->shared->layers && n <= most;) {
-    const kv_layer_spec *spec = &cache->shared->specs[layer];
-    if (reachable(spec, &cache->layers[layer], n) == KV_OK) {
+    const kv_extent at = extent(cache, layer);
+    if (kv_reach(&at, n) == KV_OK) {
       layer++;
       continue;
     }
-    n = step(spec, &cache->layers[layer], n, up);
+    n = kv_reach_step(&at, n, up);
     layer = 0;
   }
   return n;
@@ -70,7 +56,8 @@ KV_EXPORT int32_t kv_cache_truncate(kv_cache *cache, uint64_t length, kv_error *
   if (length > most)
     return kv_fail(error, KV_E_STATE, "truncate to %l: every layer holds only %l tokens", length, most);
   for (uint32_t layer = 0; layer < cache->shared->layers; layer++) {
-    code = reachable(&cache->shared->specs[layer], &cache->layers[layer], length);
+    const kv_extent at = extent(cache, layer);
+    code = kv_reach(&at, length);
     if (code != KV_OK) return refuse(cache, layer, code, length, most, error);
   }
   for (uint32_t layer = 0; layer < cache->shared->layers; layer++) cut(cache, layer, length);

@@ -17,6 +17,22 @@ uint64_t kv_first_live(const kv_layer_spec *spec, uint64_t length) {
   return first < sealed ? first : sealed;
 }
 
+int32_t kv_reach(const kv_extent *at, uint64_t n) {
+  const kv_layer_spec *spec = at->spec;
+  uint64_t sealed = kv_pages_sealed(spec, n), first = kv_first_live(spec, n);
+  if (n >= at->length) return KV_OK;
+  if (n > spec->sinks && sealed != at->sealed && n != spec->sinks + sealed * spec->page_tokens) return KV_E_TRUNCATE;
+  return first < sealed && first < at->first_page ? KV_E_SPAN : KV_OK;
+}
+
+uint64_t kv_reach_step(const kv_extent *at, uint64_t n, int up) {
+  const kv_layer_spec *spec = at->spec;
+  uint64_t page_start = spec->sinks + kv_pages_sealed(spec, n) * spec->page_tokens;
+  if (kv_reach(at, n) == KV_E_SPAN) return up ? n + 1 : n - 1;
+  if (spec->window == 0) return up ? page_start + spec->page_tokens : page_start;
+  return up ? (uint64_t)spec->sinks + spec->window + at->sealed * spec->page_tokens : spec->sinks;
+}
+
 kv_state kv_layer_state(const kv_cache *cache, uint32_t layer) {
   const kv_layer_spec *spec = &cache->shared->specs[layer];
   const kv_layer *at = &cache->layers[layer];
