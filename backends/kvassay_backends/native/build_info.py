@@ -14,6 +14,11 @@ LIBRARY_DIR = Path(__file__).resolve().with_name("_lib")
 HEADER_NAME = "kvassay.h"
 RECORD_NAME = "build.json"
 
+#: Folders below the sources that each build takes, and the kernels there that only the other has.
+NATIVE_FOLDERS = ("include", "core", "kernels")
+WASM_FOLDERS = (*NATIVE_FOLDERS, "decoder", "wasm")
+WASM_KERNELS = ("simd128", "relaxed")
+
 _BACKENDS = Path(__file__).resolve().parents[2]
 SOURCE_DIR = _BACKENDS / "src"
 RECIPE = _BACKENDS / "hatch_build.py"
@@ -38,18 +43,22 @@ class BuildRecord(TypedDict):
     """File name of the library in `_lib`."""
 
 
-def source_digest() -> str | None:
-    """SHA-256 (hex) of everything the library is made from, or None where there are no sources.
+def source_digest(
+    folders: tuple[str, ...] = NATIVE_FOLDERS, left_out: tuple[str, ...] = WASM_KERNELS
+) -> str | None:
+    """SHA-256 (hex) of everything a build is made from, or None where there are no sources.
 
-    It covers the build recipe (flags live there), the header, `core` and `kernels`: for each file
-    its path below the source folder, its length and its bytes, in the order of the paths.
+    It covers the build recipe (flags live there) and the C files of `folders` but those of the
+    instruction sets `left_out`: for each file its path below the source folder, its length and its
+    bytes, in the order of the paths.
     """
     if not (SOURCE_DIR / "include" / HEADER_NAME).is_file() or not RECIPE.is_file():
         return None
     named = {"": RECIPE}
-    for folder in ("include", "core", "kernels"):
+    for folder in folders:
         for path in (SOURCE_DIR / folder).rglob("*.[ch]"):
-            named[path.relative_to(SOURCE_DIR).as_posix()] = path
+            if path.stem.partition("_")[0] not in left_out:
+                named[path.relative_to(SOURCE_DIR).as_posix()] = path
     digest = hashlib.sha256()
     for name in sorted(named):
         content = named[name].read_bytes()

@@ -1,7 +1,11 @@
 /* Sizes, errors and counted allocation. */
 #include "cache.h"
 
+#if defined(__wasm__)
+#include "../wasm/arena.h"
+#else
 #include <stdlib.h>
+#endif
 
 uint64_t kv_add(uint64_t a, uint64_t b) { return a > UINT64_MAX - b ? UINT64_MAX : a + b; }
 
@@ -33,7 +37,9 @@ int32_t kv_usable_layer(const kv_cache *cache, uint32_t layer, kv_error *error) 
 
 static void *default_allocate(void *context, uint64_t bytes) {
   (void)context;
-#if defined(_WIN32)
+#if defined(__wasm__)
+  return kv_arena_take(bytes);
+#elif defined(_WIN32)
   return _aligned_malloc((size_t)bytes, 64);
 #else
   return aligned_alloc(64, (size_t)kv_align_up(bytes, 64));
@@ -42,10 +48,13 @@ static void *default_allocate(void *context, uint64_t bytes) {
 
 static void default_release(void *context, void *pointer, uint64_t bytes) {
   (void)context;
+#if defined(__wasm__)
+  kv_arena_give_back(pointer, bytes);
+#elif defined(_WIN32)
   (void)bytes;
-#if defined(_WIN32)
   _aligned_free(pointer);
 #else
+  (void)bytes;
   free(pointer);
 #endif
 }

@@ -6,7 +6,13 @@
 static const char *nothing_missing(void) { return 0; }
 
 const kv_variant kv_variants[KV_VARIANTS] = {
+#if defined(__wasm_relaxed_simd__)
+    [KV_VARIANT_RELAXED] = {"relaxed", nothing_missing, &kv_kernels_relaxed},
+#elif defined(__wasm_simd128__)
+    [KV_VARIANT_SIMD128] = {"simd128", nothing_missing, &kv_kernels_simd128},
+#else
     [KV_VARIANT_SCALAR] = {"scalar", nothing_missing, &kv_kernels_scalar},
+#endif
 #if defined(__x86_64__)
     [KV_VARIANT_AVX2] = {"avx2", kv_cpu_lacks_avx2, &kv_kernels_avx2},
     [KV_VARIANT_AVX512] = {"avx512", kv_cpu_lacks_avx512, &kv_kernels_avx512},
