@@ -35,6 +35,8 @@ static inline float kv_abs(float x) { return kv_float(kv_bits(x) & 0x7fffffffu);
 static inline float kv_flip(float x, uint32_t sign) { return kv_float(kv_bits(x) ^ sign); }
 static inline float kv_pow2(int32_t e) { return kv_float((uint32_t)(e + 127) << 23); } /* -126 .. 127 */
 
+#define KV_LARGEST_F16 0x477fe000 /* bits of 65504; magnitudes compare as integers, NaN above infinity */
+
 /* Round to nearest even, |x| < 2^22. */
 static inline float kv_rne(float x) {
   float w = x + 12582912.0f;

@@ -48,7 +48,8 @@ static const char *lacks(const feature *features, uint32_t count, uint32_t saved
 }
 
 const char *kv_cpu_lacks_avx2(void) {
-  static const feature needed[] = {{"avx", LEAF_1_C, 28}, {"f16c", LEAF_1_C, 29}, {"avx2", LEAF_7_B, 5}};
+  static const feature needed[] = {
+      {"pclmulqdq", LEAF_1_C, 1}, {"avx", LEAF_1_C, 28}, {"f16c", LEAF_1_C, 29}, {"avx2", LEAF_7_B, 5}};
   return lacks(needed, sizeof needed / sizeof *needed, XCR0_AVX, "an operating system that saves the AVX registers");
 }
 

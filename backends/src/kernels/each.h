@@ -6,6 +6,11 @@
 #include "kernels.h"
 
 #define KV_DECLARE_KERNELS(isa)                                                                                        \
+  int kv_narrow_##isa(const float *x, uint32_t rows, uint32_t n, uint16_t *out, uint64_t stride, uint32_t *ran);       \
+  void kv_widen_##isa(const uint16_t *x, uint64_t stride, uint32_t rows, uint32_t n, const uint16_t *mean, float *out, \
+                      uint32_t *ran);                                                                                  \
+  void kv_mean_##isa(const uint16_t *x, uint64_t stride, uint32_t rows, uint32_t n, uint16_t *mean, uint32_t *ran);    \
+  uint32_t kv_crc32_##isa(uint32_t crc, const uint8_t *data, uint64_t bytes, uint32_t *ran);                           \
   void kv_forward_##isa(const kv_transform *t, float *x, uint32_t rows, uint32_t *ran);                                \
   void kv_inverse_##isa(const kv_transform *t, float *x, uint32_t rows, uint32_t *ran);                                \
   void kv_quantize_##isa(const kv_codec *codec, uint32_t d, int unbiased, const float *y, uint32_t tokens,             \
@@ -45,7 +50,11 @@
   void kv_blend_rows_##isa(float *acc, const float *x, uint32_t n, float al, float be, uint32_t *ran)
 
 #define KV_KERNEL_TABLE(isa)                                                                                           \
-  {.forward = kv_forward_##isa,                                                                                        \
+  {.narrow = kv_narrow_##isa,                                                                                          \
+   .widen = kv_widen_##isa,                                                                                            \
+   .mean = kv_mean_##isa,                                                                                              \
+   .crc32 = kv_crc32_##isa,                                                                                            \
+   .forward = kv_forward_##isa,                                                                                       \
    .inverse = kv_inverse_##isa,                                                                                        \
    .quantize = kv_quantize_##isa,                                                                                      \
    .residual = kv_residual_##isa,                                                                                      \

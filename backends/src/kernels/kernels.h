@@ -14,15 +14,8 @@
 #include "../core/codec.h"
 #include "../core/transform.h"
 
-/* A WebAssembly module with one unknown instruction does not load at all: each holds one variant. */
 enum {
-#if defined(__wasm_relaxed_simd__)
-  KV_VARIANT_RELAXED,
-#elif defined(__wasm_simd128__)
-  KV_VARIANT_SIMD128,
-#else
   KV_VARIANT_SCALAR,
-#endif
 #if defined(__x86_64__)
   KV_VARIANT_AVX2,
   KV_VARIANT_AVX512,
@@ -32,6 +25,17 @@ enum {
 };
 
 typedef struct kv_kernels {
+  /* convert: x [rows][n] to fp16, rows `stride` entries apart; not 0 if a number was NaN or beyond 65504, and what was
+   * written is then of no use. Back: f32(x) - f32(mean), [rows][n]; mean NULL: none. And their mean (section 3).
+   * n is a multiple of 16. */
+  int (*narrow)(const float *x, uint32_t rows, uint32_t n, uint16_t *out, uint64_t stride, uint32_t *ran);
+  void (*widen)(const uint16_t *x, uint64_t stride, uint32_t rows, uint32_t n, const uint16_t *mean, float *out,
+                uint32_t *ran);
+  void (*mean)(const uint16_t *x, uint64_t stride, uint32_t rows, uint32_t n, uint16_t *mean, uint32_t *ran);
+
+  /* CRC-32 as in zlib: start from 0, feed pieces in order */
+  uint32_t (*crc32)(uint32_t crc, const uint8_t *data, uint64_t bytes, uint32_t *ran);
+
   /* transform: x [rows][head_dim] in place, T and its transpose (section 4) */
   void (*forward)(const kv_transform *t, float *x, uint32_t rows, uint32_t *ran);
   void (*inverse)(const kv_transform *t, float *x, uint32_t rows, uint32_t *ran);
@@ -97,7 +101,7 @@ typedef struct kv_kernels {
   void (*blend_rows)(float *acc, const float *x, uint32_t n, float al, float be, uint32_t *ran);
 } kv_kernels;
 
-extern const kv_kernels kv_kernels_scalar, kv_kernels_simd128, kv_kernels_relaxed;
+extern const kv_kernels kv_kernels_scalar;
 #if defined(__x86_64__)
 extern const kv_kernels kv_kernels_avx2, kv_kernels_avx512, kv_kernels_avx512vnni;
 #endif

@@ -1,6 +1,10 @@
 #include "scalar.h"
 
 const kv_kernels kv_kernels_scalar = {
+    .narrow = kv_narrow_scalar,
+    .widen = kv_widen_scalar,
+    .mean = kv_mean_scalar,
+    .crc32 = kv_crc32_scalar,
     .forward = kv_forward_scalar,
     .inverse = kv_inverse_scalar,
     .quantize = kv_quantize_scalar,

@@ -8,6 +8,11 @@
 
 #define KV_RAN_SCALAR(ran) (*(ran) |= 1u << KV_VARIANT_SCALAR)
 
+int kv_narrow_scalar(const float *x, uint32_t rows, uint32_t n, uint16_t *out, uint64_t stride, uint32_t *ran);
+void kv_widen_scalar(const uint16_t *x, uint64_t stride, uint32_t rows, uint32_t n, const uint16_t *mean, float *out,
+                     uint32_t *ran);
+void kv_mean_scalar(const uint16_t *x, uint64_t stride, uint32_t rows, uint32_t n, uint16_t *mean, uint32_t *ran);
+uint32_t kv_crc32_scalar(uint32_t crc, const uint8_t *data, uint64_t bytes, uint32_t *ran);
 void kv_forward_scalar(const kv_transform *t, float *x, uint32_t rows, uint32_t *ran);
 void kv_inverse_scalar(const kv_transform *t, float *x, uint32_t rows, uint32_t *ran);
 void kv_quantize_scalar(const kv_codec *codec, uint32_t d, int unbiased, const float *y, uint32_t tokens,
