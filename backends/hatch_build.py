@@ -1,7 +1,8 @@
-"""Compiles the C sources into the native library, with the zig compiler of the `ziglang` wheel.
+"""Compiles the C sources with the zig compiler of the `ziglang` wheel: the native library and the
+WebAssembly modules.
 
 As a hatchling hook it runs in every wheel build and every `pip install`, editable or not; as a
-script (`python backends/hatch_build.py`) it rebuilds the library of a checkout in place.
+script (`python backends/hatch_build.py`) it rebuilds both in a checkout, in place.
 """
 
 import hashlib
@@ -25,13 +26,14 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 BACKENDS = Path(__file__).resolve().parent
 SOURCES = BACKENDS / "src"
 NATIVE = BACKENDS / "kvassay_backends" / "native"
+WASM = BACKENDS / "kvassay_backends" / "wasm"
 
 # By its path: importing its package would need the runtime dependencies.
 BUILD_INFO = runpy.run_path(str(NATIVE / "build_info.py"))
 HEADER: str = BUILD_INFO["HEADER_NAME"]
 RECORD: str = BUILD_INFO["RECORD_NAME"]
 
-C_FLAGS = (
+_COMMON_FLAGS = (
     "-std=c11",
     "-O2",
     "-g0",
@@ -39,13 +41,12 @@ C_FLAGS = (
     "-fno-fast-math",
     "-fno-math-errno",  # sqrtf becomes the instruction, which is exact, instead of a call
     "-fno-sanitize=undefined",  # zig adds traps of its own otherwise
-    "-fPIC",
     "-fvisibility=hidden",  # only what kvassay.h marks is exported
-    "-pthread",
     "-Wall",
     "-Wextra",
     "-Werror",
 )
+C_FLAGS = (*_COMMON_FLAGS, "-fPIC", "-pthread")
 
 _AVX512 = ("-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mf16c", "-mpclmul")
 
@@ -61,7 +62,25 @@ ISA_FLAGS: Mapping[str, Mapping[str, tuple[str, ...]]] = MappingProxyType(
             "avx512vnni": (*_AVX512, "-mavx512vbmi", "-mavx512vnni"),
         },
         "aarch64": {"scalar": ()},
+        "wasm32": {
+            "scalar": (),
+            "simd128": ("-msimd128",),
+            "relaxed": ("-msimd128", "-mrelaxed-simd"),
+        },
     }
+)
+
+WASM_TRIPLE = "wasm32-freestanding"  # no WASI: a module imports nothing
+# What every engine has had since 2021. With "mutable-globals" the linker would export its own.
+WASM_MACHINE = ("-target", WASM_TRIPLE, "-mcpu=mvp+bulk_memory+sign_ext+nontrapping_fptoint")
+WASM_LINK = (
+    "--no-entry",
+    "--export-dynamic",
+    "--gc-sections",
+    "-s",
+    "--stack-first",  # an overflow traps instead of reaching data
+    "-z",
+    "stack-size=131072",
 )
 
 
@@ -113,17 +132,37 @@ def host_target() -> Target:
 def sources(machine: str) -> dict[Path, tuple[str, ...]]:
     """The C files compiled for a processor family, each with its extra flags, in path order."""
     files: dict[Path, tuple[str, ...]] = dict.fromkeys(SOURCES.glob("core/**/*.c"), ())
-    known = {name for flags in ISA_FLAGS.values() for name in flags}
     for path in SOURCES.glob("kernels/**/*.c"):
-        isa = path.stem.partition("_")[0]
-        if isa not in known:
-            names = ", ".join(sorted(known))
-            raise BuildError(f"{path}: {isa} is no instruction set of ISA_FLAGS ({names})")
+        isa = _instruction_set(path)
         if isa in ISA_FLAGS[machine]:
             files[path] = ISA_FLAGS[machine][isa]
     if not files:
         raise BuildError(f"no C sources for {machine} under {SOURCES}")
     return dict(sorted(files.items()))
+
+
+def _instruction_set(path: Path) -> str:
+    """The instruction set that a kernel file names; BuildError if no machine has it."""
+    isa = path.stem.partition("_")[0]
+    known = {name for flags in ISA_FLAGS.values() for name in flags}
+    if isa not in known:
+        names = ", ".join(sorted(known))
+        raise BuildError(f"{path}: {isa} is no instruction set of ISA_FLAGS ({names})")
+    return isa
+
+
+def wasm_sources(variant: str) -> dict[Path, tuple[str, ...]]:
+    """The C files of one WebAssembly module, like `sources`: the kernels of one variant alone.
+
+    Files of `decoder` that name an instruction set belong to its module, others to each.
+    """
+    variants = ISA_FLAGS["wasm32"]
+    found = [*SOURCES.glob("core/**/*.c"), *SOURCES.glob("wasm/**/*.c")]
+    found += [path for path in SOURCES.glob("kernels/**/*.c") if _instruction_set(path) == variant]
+    for path in SOURCES.glob("decoder/**/*.c"):
+        if path.stem.partition("_")[0] not in variants.keys() - {variant}:
+            found.append(path)
+    return dict.fromkeys(sorted(found), variants[variant])
 
 
 def build(target: Target, output: Path) -> dict[str, object]:
@@ -158,24 +197,81 @@ def build(target: Target, output: Path) -> dict[str, object]:
     return record
 
 
+def build_wasm(output: Path) -> dict[str, object]:
+    """Compile and link one module a variant; put them and their record into `output`.
+
+    Returns the record (WasmRecord of build_info.py).
+    """
+    variants = {name: wasm_sources(name) for name in ("scalar",)}
+    folders, left_out = BUILD_INFO["WASM_FOLDERS"], ()
+    record: dict[str, object] = {
+        "sources_digest": BUILD_INFO["source_digest"](folders, left_out),
+        "target": WASM_TRIPLE,
+        "zig": _zig("version").strip(),
+        "flags": [*WASM_MACHINE, *_COMMON_FLAGS],
+        "link": list(WASM_LINK),
+    }
+    files = {
+        name: {path.relative_to(SOURCES).as_posix(): list(own) for path, own in found.items()}
+        for name, found in variants.items()
+    }
+    identity = json.dumps({**record, "files": files}, sort_keys=True).encode()
+    build_id = hashlib.sha256(identity).hexdigest()
+    output.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".build-", dir=output) as scratch:
+        made = Path(scratch)
+        modules = {}
+        for name, found in variants.items():
+            module = made / f"kvassay-{name}.wasm"
+            _link_wasm(found, build_id, module)
+            content = module.read_bytes()
+            modules[name] = {
+                "file": module.name,
+                "sha256": hashlib.sha256(content).hexdigest(),
+                "bytes": len(content),
+                "files": files[name],
+            }
+        record = {"build_id": build_id, **record, "modules": modules}
+        (made / RECORD).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+        for file in (*(f"kvassay-{name}.wasm" for name in variants), RECORD):
+            os.replace(made / file, output / file)
+    return record
+
+
+def _link_wasm(files: Mapping[Path, tuple[str, ...]], build_id: str, module: Path) -> None:
+    include = (f"-I{SOURCES / 'include'}", f"-I{SOURCES}", f"-I{SOURCES / 'wasm' / 'libc'}")
+    flags = (*WASM_MACHINE, *_COMMON_FLAGS, *include)
+    objects = _compile(files, (*flags, '-DKV_BUILD_NAME="wasm"'), build_id, module.parent)
+    _zig("wasm-ld", *WASM_LINK, "-o", str(module), *map(str, objects))
+
+
 def _compile_and_link(
     target: Target, files: Mapping[Path, tuple[str, ...]], build_id: str, library: Path
 ) -> None:
     machine = ("-target", target.triple, "-mcpu=baseline")
     common = (*machine, *C_FLAGS, f"-I{SOURCES / 'include'}", f"-I{SOURCES}")
-    define = f'-DKV_BUILD_ID="{build_id}"'
-
-    def compile_one(path: Path, own: tuple[str, ...]) -> Path:
-        made = library.parent / (path.relative_to(SOURCES).as_posix().replace("/", ".") + ".o")
-        _zig("cc", *common, *own, define, "-c", str(path), "-o", str(made))
-        return made
-
-    with ThreadPoolExecutor(max_workers=2) as pool:
-        objects = list(pool.map(compile_one, files.keys(), files.values()))
+    objects = _compile(files, common, build_id, library.parent)
     # Without -z defs an ELF library links with symbols that exist nowhere and fails when loaded.
     defined = ("-Wl,-z,defs",) if "linux" in target.triple else ()
     link = ("cc", *machine, "-shared", "-s", *defined, "-o", str(library))
     _zig(*link, *map(str, objects), "-lm", "-pthread")
+
+
+def _compile(
+    files: Mapping[Path, tuple[str, ...]], flags: tuple[str, ...], build_id: str, output: Path
+) -> list[Path]:
+    """The object file of each source."""
+    define = f'-DKV_BUILD_ID="{build_id}"'
+
+    def compile_one(path: Path, own: tuple[str, ...]) -> Path:
+        made = output / (path.relative_to(SOURCES).as_posix().replace("/", ".") + ".o")
+        # Only core/info.c has the id: the others stay the same for the compiler's cache.
+        stamp = (define,) if path.name == "info.c" else ()
+        _zig("cc", *flags, *own, *stamp, "-c", str(path), "-o", str(made))
+        return made
+
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        return list(pool.map(compile_one, files.keys(), files.values()))
 
 
 def _zig(*arguments: str) -> str:
@@ -201,28 +297,37 @@ def _zig_environment() -> dict[str, str]:
 
 
 class NativeBuildHook(BuildHookInterface[Any]):
-    """Compiles the library before a wheel is put together and marks the wheel for its platform."""
+    """Compiles everything before a wheel is put together and marks the wheel for its platform."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Build in place; `version` is "standard" or "editable", and both need the library."""
+        """Build in place; `version` is "standard" or "editable", and both need what is built."""
         target = host_target()
         output = NATIVE / "_lib"
         record = build(target, output)
         self.app.display_info(f"built {target.library} {record['build_id']} ({target.triple})")
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-{target.wheel_tag}"
-        for name in (target.library, HEADER, RECORD):
-            build_data["artifacts"].append(str((output / name).relative_to(BACKENDS.parent)))
+        made = [output / name for name in (target.library, HEADER, RECORD)]
+        modules = build_wasm(WASM / "_lib")["modules"]
+        assert isinstance(modules, dict)
+        made += [WASM / "_lib" / module["file"] for module in modules.values()]
+        made.append(WASM / "_lib" / RECORD)
+        build_data["artifacts"] += [str(path.relative_to(BACKENDS.parent)) for path in made]
 
 
 def main() -> int:
-    """Rebuild the library of this checkout."""
+    """Rebuild the library and the modules of this checkout; one of them with `native` or `wasm`."""
+    wanted = sys.argv[1:] or ["native", "wasm"]
     try:
-        record = build(host_target(), NATIVE / "_lib")
+        if "native" in wanted:
+            record = build(host_target(), NATIVE / "_lib")
+            print(f"{NATIVE / '_lib' / str(record['library'])}\nbuild id {record['build_id']}")
+        if "wasm" in wanted:
+            record = build_wasm(WASM / "_lib")
+            print(f"{WASM / '_lib'}\nbuild id {record['build_id']}")
     except BuildError as error:
         print(error, file=sys.stderr)
         return 1
-    print(f"{NATIVE / '_lib' / str(record['library'])}\nbuild id {record['build_id']}")
     return 0
 
 

@@ -14,8 +14,15 @@
 #include "../core/codec.h"
 #include "../core/transform.h"
 
+/* A WebAssembly module with one unknown instruction does not load at all: each holds one variant. */
 enum {
+#if defined(__wasm_relaxed_simd__)
+  KV_VARIANT_RELAXED,
+#elif defined(__wasm_simd128__)
+  KV_VARIANT_SIMD128,
+#else
   KV_VARIANT_SCALAR,
+#endif
 #if defined(__x86_64__)
   KV_VARIANT_AVX2,
   KV_VARIANT_AVX512,
@@ -101,7 +108,7 @@ typedef struct kv_kernels {
   void (*blend_rows)(float *acc, const float *x, uint32_t n, float al, float be, uint32_t *ran);
 } kv_kernels;
 
-extern const kv_kernels kv_kernels_scalar;
+extern const kv_kernels kv_kernels_scalar, kv_kernels_simd128, kv_kernels_relaxed;
 #if defined(__x86_64__)
 extern const kv_kernels kv_kernels_avx2, kv_kernels_avx512, kv_kernels_avx512vnni;
 #endif
