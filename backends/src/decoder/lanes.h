@@ -3,7 +3,6 @@
 #define KVASSAY_DECODER_LANES_H
 
 #include <stdint.h>
-#include <string.h>
 
 typedef float kvd_f4 __attribute__((vector_size(16)));
 typedef int32_t kvd_i4 __attribute__((vector_size(16)));
@@ -11,15 +10,15 @@ typedef int16_t kvd_s8 __attribute__((vector_size(16)));
 
 static inline kvd_f4 kvd_load(const float *x) {
   kvd_f4 v;
-  memcpy(&v, x, sizeof v);
+  __builtin_memcpy(&v, x, sizeof v);
   return v;
 }
 
-static inline void kvd_store(float *x, kvd_f4 v) { memcpy(x, &v, sizeof v); }
+static inline void kvd_store(float *x, kvd_f4 v) { __builtin_memcpy(x, &v, sizeof v); }
 
 static inline kvd_s8 kvd_load_s8(const int16_t *x) {
   kvd_s8 v;
-  memcpy(&v, x, sizeof v);
+  __builtin_memcpy(&v, x, sizeof v);
   return v;
 }
 
@@ -40,13 +39,13 @@ static inline kvd_i4 kvd_dot(kvd_s8 a, kvd_s8 b) {
 
 static inline float kvd_float(uint32_t bits) {
   float x;
-  memcpy(&x, &bits, sizeof x);
+  __builtin_memcpy(&x, &bits, sizeof x);
   return x;
 }
 
 static inline uint32_t kvd_bits(float x) {
   uint32_t bits;
-  memcpy(&bits, &x, sizeof bits);
+  __builtin_memcpy(&bits, &x, sizeof bits);
   return bits;
 }
 

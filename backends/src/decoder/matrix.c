@@ -32,7 +32,7 @@ uint32_t kvd_matrix_finite(uint32_t type, const void *matrix, uint32_t rows, uin
 void kvd_embed(uint32_t type, const void *matrix, uint32_t row, uint32_t columns, float *out) {
   uint32_t blocks = columns / KVD_BLOCK;
   const uint8_t *block = (const uint8_t *)matrix + (uint64_t)row * blocks * block_bytes(type);
-  if (type == KVD_F32) memcpy(out, block, (uint64_t)columns * sizeof *out);
+  if (type == KVD_F32) __builtin_memcpy(out, block, (uint64_t)columns * sizeof *out);
   if (type == KVD_F32 || block_bytes(type) == 0) return;
   for (uint32_t b = 0; b < blocks; b++, block += block_bytes(type)) {
     kvd_weights w = type == KVD_Q4_1 ? kvd_unpack_q4_1(block) : kvd_unpack_q8_0(block);

@@ -21,7 +21,7 @@ static inline kvd_weights kvd_unpack_q4_1(const uint8_t *block) {
   kvd_weights w;
   for (int i = 0; i < 2; i++) {
     kvd_u8x8 bytes;
-    memcpy(&bytes, block + 4 + 8 * i, sizeof bytes);
+    __builtin_memcpy(&bytes, block + 4 + 8 * i, sizeof bytes);
     kvd_s8 wide = __builtin_convertvector(bytes, kvd_s8);
     w.part[i] = wide & 15;
     w.part[2 + i] = wide >> 4;
@@ -33,7 +33,7 @@ static inline kvd_weights kvd_unpack_q8_0(const uint8_t *block) {
   kvd_weights w;
   for (int i = 0; i < 4; i++) {
     kvd_i8x8 bytes;
-    memcpy(&bytes, block + 2 + 8 * i, sizeof bytes);
+    __builtin_memcpy(&bytes, block + 2 + 8 * i, sizeof bytes);
     w.part[i] = __builtin_convertvector(bytes, kvd_s8);
   }
   return w;

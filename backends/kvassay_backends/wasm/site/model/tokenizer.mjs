@@ -142,3 +142,24 @@ export class ByteTokenizer {
     return ids.map((id) => this.stream().next(id)).join("");
   }
 }
+
+/** Everything that decides the ids, as Python's JSON text: equal tokenizers have equal hashes there and here. */
+export function identityBytes(file) {
+  const list = (items, text) => `[${items.map(text).join(", ")}]`;
+  const special = (key) => (file.metadata.has(key) ? String(file.integer(key)) : "null");
+  const parts = [
+    asciiJson(file.text("tokenizer.ggml.pre")),
+    list(file.texts("tokenizer.ggml.tokens"), asciiJson),
+    list(file.integers("tokenizer.ggml.token_type"), String),
+    list(file.texts("tokenizer.ggml.merges"), asciiJson),
+    special("tokenizer.ggml.bos_token_id"),
+    special("tokenizer.ggml.eos_token_id"),
+    String(file.flag("tokenizer.ggml.add_bos_token", false)),
+  ];
+  return new TextEncoder().encode(list(parts, String));
+}
+
+function asciiJson(text) {
+  const escape = (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`;
+  return JSON.stringify(text).replace(/[\u007f-\uffff]/g, escape);
+}
