@@ -17,6 +17,11 @@ export interface State {
 /** What the engine has: simd128, relaxed. A feature that gives wrong results is "broken". */
 export function features(): Record<"simd128" | "relaxed", State>;
 
+/** The engine's relaxed dot of i8[16] and i7[16] added to i32[4]. Raises where it has none. */
+export function relaxedDot(): (a: ArrayLike<number>, b: ArrayLike<number>, c: ArrayLike<number>) => Int32Array;
+/** What it must give for our operands. */
+export function exactDot(a: number[], b: number[], c: number[]): number[];
+
 export interface LoadOptions {
   /** The folder that holds kvassay-VARIANT.wasm (default: wasm/ beside the host), or a source a variant. */
   modules?: string | URL | Partial<Record<Variant, string | URL | BufferSource | WebAssembly.Module>>;

@@ -1,0 +1,1 @@
+"""Browser: the WebAssembly modules inside real JavaScript engines."""
