@@ -61,7 +61,7 @@ ISA_FLAGS: Mapping[str, Mapping[str, tuple[str, ...]]] = MappingProxyType(
             "avx512": _AVX512,
             "avx512vnni": (*_AVX512, "-mavx512vbmi", "-mavx512vnni"),
         },
-        "aarch64": {"scalar": ()},
+        "aarch64": {"scalar": (), "neon": (), "neondot": ("-mcpu=generic+dotprod+crc",)},
         "wasm32": {
             "scalar": (),
             "simd128": ("-msimd128",),

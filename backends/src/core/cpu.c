@@ -67,6 +67,26 @@ static const feature avx512[] = {{"fma", LEAF_1_C, 12},       {"avx512f", LEAF_7
 const char *kv_cpu_lacks_avx512(void) { return lacks512(avx512, 5); }
 const char *kv_cpu_lacks_avx512vnni(void) { return lacks512(avx512, 7); }
 
+#elif defined(__aarch64__) && defined(__linux__)
+
+#include <sys/auxv.h>
+
+#define CRC32 (1ul << 7)
+#define ASIMDDP (1ul << 20)
+
+const char *kv_cpu_lacks_neondot(void) {
+  const unsigned long has = getauxval(AT_HWCAP);
+  return !(has & ASIMDDP) ? "asimddp" : !(has & CRC32) ? "crc32" : 0;
+}
+
+#elif defined(__aarch64__) && defined(__APPLE__)
+
+const char *kv_cpu_lacks_neondot(void) { return 0; } /* since the first Mac with an ARM CPU */
+
+#elif defined(__aarch64__)
+
+const char *kv_cpu_lacks_neondot(void) { return "a way to ask this operating system for the dot product"; }
+
 #else
 
 typedef int kv_cpu_unused; /* a C file must not be empty */

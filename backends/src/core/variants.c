@@ -17,6 +17,9 @@ const kv_variant kv_variants[KV_VARIANTS] = {
     [KV_VARIANT_AVX2] = {"avx2", kv_cpu_lacks_avx2, &kv_kernels_avx2},
     [KV_VARIANT_AVX512] = {"avx512", kv_cpu_lacks_avx512, &kv_kernels_avx512},
     [KV_VARIANT_AVX512VNNI] = {"avx512vnni", kv_cpu_lacks_avx512vnni, &kv_kernels_avx512vnni},
+#elif defined(__aarch64__)
+    [KV_VARIANT_NEON] = {"neon", nothing_missing, &kv_kernels_neon}, /* of every ARMv8 */
+    [KV_VARIANT_NEONDOT] = {"neondot", kv_cpu_lacks_neondot, &kv_kernels_neondot},
 #endif
 };
 

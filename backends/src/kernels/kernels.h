@@ -27,6 +27,9 @@ enum {
   KV_VARIANT_AVX2,
   KV_VARIANT_AVX512,
   KV_VARIANT_AVX512VNNI,
+#elif defined(__aarch64__)
+  KV_VARIANT_NEON,
+  KV_VARIANT_NEONDOT,
 #endif
   KV_VARIANTS
 };
@@ -111,6 +114,8 @@ typedef struct kv_kernels {
 extern const kv_kernels kv_kernels_scalar, kv_kernels_simd128, kv_kernels_relaxed;
 #if defined(__x86_64__)
 extern const kv_kernels kv_kernels_avx2, kv_kernels_avx512, kv_kernels_avx512vnni;
+#elif defined(__aarch64__)
+extern const kv_kernels kv_kernels_neon, kv_kernels_neondot;
 #endif
 
 #endif
