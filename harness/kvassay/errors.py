@@ -82,7 +82,16 @@ class IdentityError(KvassayError):
 
 
 class CacheMemoryError(KvassayError, MemoryError):
-    """The allocator refused; the cache is as it was."""
+    """The allocator refused; the cache is as it was.
+
+    `asked` and `left` are bytes, where memory has a cap: what was wanted, and what is still free
+    below the cap.
+    """
+
+    def __init__(self, message: str, *, asked: int | None = None, left: int | None = None) -> None:
+        super().__init__(message)
+        self.asked = asked
+        self.left = left
 
 
 class ModelError(KvassayError):

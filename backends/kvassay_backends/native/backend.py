@@ -36,7 +36,7 @@ class LibraryBackend(Backend):
     def supports(self, spec: Spec) -> Support:
         check_spec(spec)
         error = self._library.new_error()
-        for layer, layer_spec in _distinct(spec):
+        for layer, layer_spec in distinct_layers(spec):
             code = self._library.lib.kv_supports(self._layer(layer_spec), error)
             if code != self._library.lib.KV_OK:
                 return Support(False, f"layer {layer}: {self._library.text(error.message)}")
@@ -54,40 +54,18 @@ class LibraryBackend(Backend):
         out, error = ffi.new("kv_cache **"), self._library.new_error()
         code = lib.kv_cache_restore(config, ffi.from_buffer(data), len(data), out, error)
         if code == lib.KV_E_IDENTITY:
-            _refuse_identity(spec, data)
+            refuse_identity(spec, data)
         if code != lib.KV_OK:
             raise failure(self._library, code, error)
         return LibraryCache(spec, self._library, out[0])
 
     def _layer(self, spec: LayerSpec) -> Any:
-        return self._library.ffi.new(
-            "kv_layer_spec *",
-            {
-                "kv_heads": spec.kv_heads,
-                "query_heads": spec.query_heads,
-                "head_dim": spec.head_dim,
-                "page_tokens": spec.page_tokens,
-                "key_mode": spec.keys.mode,
-                "value_mode": spec.values.mode,
-                "key_centre": KEY_CENTRE_NUMBER[spec.key_centre],
-                "value_centre": VALUE_CENTRE_NUMBER[spec.value_centre],
-                "scale_kind": SCALE_NUMBER[spec.scale],
-                "rounds": spec.rounds,
-                "window": spec.window,
-                "sinks": spec.sinks,
-                "span": spec.span,
-                "softmax_scale": spec.softmax_scale,
-                "seed": spec.seed,
-            },
-        )
+        return self._library.ffi.new("kv_layer_spec *", layer_fields(spec))
 
     def _config(self, spec: Spec, threads: Any) -> tuple[Any, list[Any]]:
         """A kv_cache_config and what must stay alive while it is used."""
         ffi = self._library.ffi
-        if isinstance(threads, bool) or not isinstance(threads, (int, np.integer)):
-            raise InputError(f"threads: {threads!r} is not an integer")
-        if not 1 <= threads <= 0xFFFFFFFF:
-            raise InputError(f"threads: {threads} is not a positive number of threads")
+        check_threads(threads)
         support = self.supports(spec)
         if not support:
             raise UnsupportedError(f"{self.name} {self.variant}: {support.reason}")
@@ -112,7 +90,36 @@ class LibraryBackend(Backend):
         return config, [specs, text, variant]
 
 
-def _distinct(spec: Spec) -> list[tuple[int, LayerSpec]]:
+def layer_fields(spec: LayerSpec) -> dict[str, int | float]:
+    """The fields of a kv_layer_spec."""
+    return {
+        "kv_heads": spec.kv_heads,
+        "query_heads": spec.query_heads,
+        "head_dim": spec.head_dim,
+        "page_tokens": spec.page_tokens,
+        "key_mode": spec.keys.mode,
+        "value_mode": spec.values.mode,
+        "key_centre": KEY_CENTRE_NUMBER[spec.key_centre],
+        "value_centre": VALUE_CENTRE_NUMBER[spec.value_centre],
+        "scale_kind": SCALE_NUMBER[spec.scale],
+        "rounds": spec.rounds,
+        "window": spec.window,
+        "sinks": spec.sinks,
+        "span": spec.span,
+        "softmax_scale": spec.softmax_scale,
+        "seed": spec.seed,
+    }
+
+
+def check_threads(threads: Any) -> None:
+    """InputError for what is no number of threads."""
+    if isinstance(threads, bool) or not isinstance(threads, (int, np.integer)):
+        raise InputError(f"threads: {threads!r} is not an integer")
+    if not 1 <= threads <= 0xFFFFFFFF:
+        raise InputError(f"threads: {threads} is not a positive number of threads")
+
+
+def distinct_layers(spec: Spec) -> list[tuple[int, LayerSpec]]:
     """The first layer of each different layer spec."""
     first: dict[LayerSpec, int] = {}
     for layer, layer_spec in enumerate(spec.layer_specs):
@@ -120,7 +127,7 @@ def _distinct(spec: Spec) -> list[tuple[int, LayerSpec]]:
     return [(layer, layer_spec) for layer_spec, layer in first.items()]
 
 
-def _refuse_identity(spec: Spec, data: bytes) -> None:
+def refuse_identity(spec: Spec, data: bytes) -> None:
     """Name the first field in which a sound dump's identity text differs, if it does."""
     (size,) = _TEXT_SIZE.unpack_from(data)
     check_text(spec.identity_text, bytes(data[_TEXT_AT : _TEXT_AT + size]))

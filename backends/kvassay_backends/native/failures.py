@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, Final, Protocol
 
 from kvassay.errors import (
     CacheMemoryError,
@@ -19,7 +20,21 @@ from kvassay.errors import (
     UnsupportedError,
 )
 
-from .abi import Library
+
+class Speaker(Protocol):
+    """What returned an error: a loaded library, or an instance of a WebAssembly module."""
+
+    @property
+    def path(self) -> Path:
+        """Its file."""
+
+    @property
+    def lib(self) -> Any:
+        """The constants of the header as attributes."""
+
+    def text(self, value: Any) -> str:
+        """A message of a kv_error as text."""
+
 
 _ERRORS: Final[dict[str, type[KvassayError]]] = {
     "KV_E_ARGUMENT": InputError,
@@ -33,7 +48,7 @@ _ERRORS: Final[dict[str, type[KvassayError]]] = {
 _LENGTHS: Final = re.compile(r"nearest allowed lengths: (\d+(?:, \d+)*)")
 
 
-def failure(library: Library, code: int, error: Any) -> KvassayError:
+def failure(library: Speaker, code: int, error: Any) -> KvassayError:
     """The exception of a kv_error that came with `code`."""
     lib = library.lib
     message = library.text(error.message) or f"{library.path.name} returned code {code}"
@@ -59,7 +74,7 @@ def failure(library: Library, code: int, error: Any) -> KvassayError:
     )
 
 
-def check(library: Library, code: int, error: Any) -> None:
+def check(library: Speaker, code: int, error: Any) -> None:
     """Raise unless `code` is KV_OK."""
     if code != library.lib.KV_OK:
         raise failure(library, code, error)

@@ -18,6 +18,7 @@ from typing import Any, Final
 import numpy as np
 
 from kvassay.errors import KvassayError
+from kvassay.protocol import Backend
 from kvassay.spec import Spec
 
 from .abi import Library
@@ -32,7 +33,7 @@ _CODECS: Final = (
 )
 
 
-def exercise(backend: LibraryBackend) -> str:
+def exercise(backend: Backend) -> str:
     """Seal pages, attend and score with every codec family; what went wrong, or "".
 
     A family that the backend does not support is left out.

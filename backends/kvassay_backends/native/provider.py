@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
@@ -48,7 +48,7 @@ class LibraryBackendProvider(BackendProvider):
             path, build_id = self._located
         except UnavailableError as error:
             return {PORTABLE: Availability("not-built", str(error))}
-        return _probe_once(path, build_id)
+        return once_a_file(path, build_id, lambda: probe(path, build_id))
 
     @cached_property
     def _located(self) -> tuple[Path, str | None]:
@@ -80,8 +80,10 @@ class LibraryBackendProvider(BackendProvider):
         return Library(self._located[0])
 
 
-def _probe_once(path: Path, build_id: str | None) -> dict[str, Availability]:
-    """`probe`, once for this process and the processes it starts, while the file is the same.
+def once_a_file(
+    path: Path, build_id: str | None, find: Callable[[], dict[str, Availability]]
+) -> dict[str, Availability]:
+    """What `find` finds out about a file, once for this process and the processes it starts.
 
     Suites measure in fresh processes; each would otherwise start a probe of its own, which costs
     more than many measurements. The environment is what a child inherits whatever starts it.
@@ -90,8 +92,7 @@ def _probe_once(path: Path, build_id: str | None) -> dict[str, Availability]:
     key = f"{path.resolve()} {found.st_ino} {found.st_size} {found.st_mtime_ns} {build_id}"
     known: dict[str, dict[str, tuple[Status, str]]] = json.loads(os.environ.get(PROBED, "{}"))
     if key not in known:
-        states = probe(path, build_id)
-        known[key] = {name: (state.status, state.reason) for name, state in states.items()}
+        known[key] = {name: (state.status, state.reason) for name, state in find().items()}
         os.environ[PROBED] = json.dumps(known)
     return {name: Availability(*state) for name, state in known[key].items()}
 

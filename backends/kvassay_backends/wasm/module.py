@@ -1,0 +1,145 @@
+"""A WebAssembly module that exports the functions of kvassay.h, checked before it runs."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from kvassay.errors import UnavailableError
+
+from .faults import ModuleFault
+from .layout import signatures
+
+if TYPE_CHECKING:
+    import wasmtime
+
+INSTALL: Final = "pip install 'kvassay[wasm]'"
+#: What a module may offer beyond kvassay.h (docs/wasm.md), with its type.
+EXTRAS: Final = {
+    "kv_wasm_alloc": (("i32",), ("i32",)),
+    "kv_wasm_free": (("i32", "i32"), ()),
+    "kv_wasm_reserve": (("i32",), ("i32",)),
+    "kv_wasm_set_cap": (("i32",), ()),
+    "kv_wasm_cap": ((), ("i32",)),
+    "kv_wasm_pages": ((), ("i32",)),
+    "kv_wasm_growths": ((), ("i32",)),
+    "kv_wasm_used": ((), ("i32",)),
+    "kv_wasm_high_water": ((), ("i32",)),
+    "kv_wasm_refused": ((), ("i64",)),
+    "kv_wasm_left": ((), ("i64",)),
+}
+#: Of these, what a host cannot do without: it has to put tokens somewhere.
+REQUIRED: Final = ("kv_wasm_alloc", "kv_wasm_free")
+#: Functions of the header that a host of caches never calls.
+_KERNELS_ONLY: Final = frozenset(
+    f"kv_{name}"
+    for name in (
+        *("plan_bytes", "plan_init", "plan_variant", "plan_page_bytes", "plan_scratch_bytes"),
+        *("scratch_ran", "scratch_init", "page_mean", "page_encode", "page_check"),
+        *("attend", "scores"),
+    )
+)
+
+
+def installed() -> bool:
+    """Whether the wasmtime package is there."""
+    return find_spec("wasmtime") is not None
+
+
+def load_wasmtime() -> Any:
+    """The wasmtime package; UnavailableError with the command that installs it."""
+    try:
+        return import_module("wasmtime")
+    except ImportError as error:
+        raise UnavailableError(f"wasmtime cannot be imported ({error}); {INSTALL}") from None
+
+
+@cache
+def engine(metered: bool) -> wasmtime.Engine:
+    """The engine of this process; a metered one counts instructions, which costs some speed."""
+    package = load_wasmtime()
+    config = package.Config()
+    config.consume_fuel = metered
+    return package.Engine(config)  # type: ignore[no-any-return]
+
+
+def engine_name() -> str:
+    """The engine and its version, for records."""
+    return f"wasmtime {version('wasmtime')}"
+
+
+@dataclass(frozen=True)
+class Module:
+    """A compiled module whose imports and exports were checked."""
+
+    path: Path
+    sha256: str
+    metered: bool
+    """Counts instructions, so that they can be limited and recorded."""
+    compiled: Any = field(repr=False)
+    exports: frozenset[str] = field(repr=False)
+
+    @classmethod
+    def open(cls, path: Path, metered: bool = False) -> Module:
+        """Compile a file; UnavailableError or ModuleFault says why it cannot be used."""
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise UnavailableError(f"{path}: {error.strerror}") from None
+        return cls.of(data, path, metered)
+
+    @classmethod
+    def of(cls, data: bytes, path: Path, metered: bool = False) -> Module:
+        """Compile bytes that came from `path`."""
+        package = load_wasmtime()
+        try:
+            compiled = package.Module(engine(metered), data)
+        except package.WasmtimeError as error:
+            raise UnavailableError(f"{path}: not a module wasmtime runs: {_short(error)}") from None
+        _check_imports(path, compiled)
+        exports = _check_exports(path, compiled)
+        return cls(path, hashlib.sha256(data).hexdigest(), metered, compiled, exports)
+
+
+def _check_imports(path: Path, compiled: Any) -> None:
+    for wanted in compiled.imports:
+        raise ModuleFault(
+            f"{path.name}: imports {wanted.module}.{wanted.name}; a module may import nothing "
+            f"(docs/wasm.md)",
+            kind="import",
+        )
+
+
+def _check_exports(path: Path, compiled: Any) -> frozenset[str]:
+    """Names of all exports, once everything needed is there and of the right type."""
+    found = {export.name: _type(export.type) for export in compiled.exports}
+    if found.get("memory") != "memory":
+        raise ModuleFault(f"{path.name}: exports no memory named 'memory'", kind="export")
+    known = {**signatures(), **EXTRAS}
+    for name, expected in known.items():
+        if name not in found and (name in _KERNELS_ONLY or name in EXTRAS.keys() - set(REQUIRED)):
+            continue
+        if found.get(name) != expected:
+            has = f"has type {found[name]}" if name in found else "is missing"
+            raise ModuleFault(
+                f"{path.name}: export {name} {has}, needed is {expected[0]} -> {expected[1]}",
+                kind="export",
+            )
+    return frozenset(found)
+
+
+def _type(type_: Any) -> Any:
+    if hasattr(type_, "params"):
+        return tuple(map(str, type_.params)), tuple(map(str, type_.results))
+    return "memory" if hasattr(type_, "limits") and not hasattr(type_, "element") else "other"
+
+
+def _short(error: Exception) -> str:
+    """The first line of what wasmtime says."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
