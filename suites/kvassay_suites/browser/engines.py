@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -46,34 +46,42 @@ class Engine:
     options: tuple[str, ...] = ()
 
     @property
+    def major(self) -> int:
+        """The first number of the version, 0 if unknown."""
+        return int(self.version.partition(".")[0] or 0)
+
+    @property
     def label(self) -> str:
         """For records: name, version and options."""
         return " ".join(filter(None, (self.name, self.version, *self.options)))
 
 
-def find_engine(name: str, variant: str = "") -> Engine:
-    """The engine of that name, with the options that a variant needs."""
+def candidates(name: str, variant: str) -> list[Engine]:
+    """The ways to start an engine for a variant, the plainest first; each with its `reason`."""
+    engine = _find(name)
+    if name != "node" or engine.reason or variant != "relaxed" or engine.major > _LEAST_NODE:
+        return [engine]
+    # V8 of Node 20 computes the relaxed dot wrongly until its second compiler takes over.
+    return [
+        replace(engine, options=(_RELAXED_FLAG,)),
+        replace(engine, options=(_RELAXED_FLAG, "--no-liftoff")),
+    ]
+
+
+def _find(name: str) -> Engine:
     variable, programs = _PROGRAMS[name]
     wanted = os.environ.get(variable)
-    program = (
-        shutil.which(wanted) if wanted else next(filter(None, map(shutil.which, programs)), "")
-    )
+    found = map(shutil.which, [wanted] if wanted else programs)
+    program = next(filter(None, found), "")
     if not program:
         tried = f"{variable}={wanted}" if wanted else ", ".join(programs)
         return Engine(name, "", reason=f"no {name}: {tried} not found; set {variable} to its path")
-    version = _version_of(program)
+    engine = Engine(name, program, _version_of(program))
     if name == "chromium" and importlib.util.find_spec("playwright") is None:
-        return Engine(
-            *(name, program, version),
-            reason="the package playwright drives it and is missing: pip install kvassay[browser]",
-        )
-    if name != "node":
-        return Engine(name, program, version)
-    major = int(version.partition(".")[0] or 0)
-    if major < _LEAST_NODE:
-        return Engine(name, program, version, f"Node {version} is older than {_LEAST_NODE}")
-    options = (_RELAXED_FLAG,) if variant == "relaxed" and major == _LEAST_NODE else ()
-    return Engine(name, program, version, options=options)
+        return replace(engine, reason="playwright drives it: pip install 'kvassay[browser]'")
+    if name == "node" and engine.major < _LEAST_NODE:
+        return replace(engine, reason=f"Node {engine.version} is older than {_LEAST_NODE}")
+    return engine
 
 
 def _version_of(program: str) -> str:
@@ -92,7 +100,7 @@ def running(engine: Engine, assets: WebAssets) -> Iterator[Link]:
         link = stack.enter_context(Link(folders))
         link.alive = stack.enter_context(_STARTERS[engine.name](engine, link, assets))
         stack.callback(link.stop)
-        link.greeting()
+        link.greet()
         yield link
 
 

@@ -72,6 +72,7 @@ class Link:
 
     def __init__(self, folders: Mapping[str, Path]) -> None:
         self.folders = dict(folders)
+        self.agent = ""
         self.alive: Callable[[], str] = lambda: ""
         self._commands: queue.Queue[bytes] = queue.Queue()
         self._replies: queue.Queue[bytes] = queue.Queue()
@@ -102,10 +103,10 @@ class Link:
         """Tell the engine to ask no more."""
         self._commands.put(encode({"command": "stop"}))
 
-    def greeting(self, timeout: float = 60.0) -> str:
-        """The engine's name for itself, once it is there."""
+    def greet(self, timeout: float = 60.0) -> None:
+        """Wait for the engine; `agent` is then its name for itself."""
         head, _ = self._reply(timeout)
-        return str(head["engine"])
+        self.agent = str(head["engine"])
 
     def call(
         self, command: str, parts: Sequence[bytes] = (), timeout: float = 300.0, **fields: Any

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 import kvassay
-from kvassay.protocol import Cache
+from kvassay.protocol import Backend, Cache
 from kvassay.records import Record
 
 from ..common import MATH, record
@@ -16,10 +17,11 @@ from ..parity import locate
 from .cases import inputs, read, spec_of
 
 
-def measure(backend: str, variant: str, names: list[str]) -> list[Record]:
-    """Mismatches with golden bytes, of a cache made from the inputs and of one restored."""
-    loaded = kvassay.load(backend, variant)
-    records = []
+def compare(
+    loaded: Backend, names: Sequence[str]
+) -> Iterator[tuple[str, str, int, int, dict[str, Any] | None]]:
+    """Case, check, mismatches, comparisons and the first mismatch: of a cache made from the inputs
+    and of one restored."""
     for name in names:
         spec = spec_of(name)
         golden = read(name, "dump")
@@ -27,27 +29,29 @@ def measure(backend: str, variant: str, names: list[str]) -> list[Record]:
             for layer in range(spec.layers):
                 k, v, _ = inputs(name, layer)
                 cache.append(layer, k, v)
-            made = _differences(name, spec, cache, golden)
+            yield name, "parity.mismatches", *_differences(name, spec, cache, golden)
         with loaded.restore(spec, golden) as cache:
-            restored = _differences(name, spec, cache, golden)
-        for check, (mismatches, comparisons, first) in (
-            ("parity.mismatches", made),
-            ("parity.cross_read", restored),
-        ):
-            records.append(
-                record(
-                    check,
-                    MATH,
-                    backend,
-                    variant,
-                    mismatches,
-                    "values",
-                    comparisons,
-                    subject=f"golden {name}",
-                    detail={"first": first},
-                )
-            )
-    return records
+            yield name, "parity.cross_read", *_differences(name, spec, cache, golden)
+
+
+def measure(backend: str, variant: str, names: list[str]) -> list[Record]:
+    """Mismatches with golden bytes, as records."""
+    return [
+        record(
+            check,
+            MATH,
+            backend,
+            variant,
+            mismatches,
+            "values",
+            comparisons,
+            subject=f"golden {name}",
+            detail={"first": first},
+        )
+        for name, check, mismatches, comparisons, first in compare(
+            kvassay.load(backend, variant), names
+        )
+    ]
 
 
 def _differences(
