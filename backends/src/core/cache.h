@@ -14,6 +14,7 @@
 
 #include "../include/kvassay.h"
 #include "fail.h"
+#include "plan.h"
 #include "threads.h"
 
 #define KV_MAX_LAYERS 65535u
@@ -66,7 +67,6 @@ struct kv_cache {
   uint64_t allocations;
   uint64_t pages_encoded;
   uint64_t pages_scanned;
-  int32_t damaged; /* code of an encode that failed half-way; nothing but destroy and reset is possible */
   kv_layer layers[];
 };
 
@@ -110,9 +110,10 @@ kv_rows kv_store_rows(const kv_layer_spec *spec, const kv_store *store, int valu
 int32_t kv_store_take(kv_cache *cache, const kv_layer_spec *spec, uint64_t capacity, kv_store *store, kv_error *error);
 void kv_store_give_back(kv_cache *cache, const kv_layer_spec *spec, kv_store *store);
 void kv_store_copy(const kv_layer_spec *spec, kv_store *to, const kv_store *from); /* the tokens in use */
-/* Appends `tokens` tokens of float32 [tokens][kv_heads][head_dim], already checked. There must be room. */
-void kv_store_append(const kv_layer_spec *spec, kv_store *store, const float *keys, const float *values,
-                     uint64_t tokens);
+/* Writes tokens of float32 [tokens][kv_heads][head_dim] behind those in use, where there must be room. Not 0: some
+ * number does not fit fp16. They are in use once they are counted. */
+int kv_store_write(const kv_plan *plan, const kv_store *store, const float *keys, const float *values, uint64_t tokens,
+                   uint32_t *ran);
 void kv_store_drop_oldest(const kv_layer_spec *spec, kv_store *store, uint64_t tokens);
 
 /* ---- life-cycle rules (docs/lifecycle.md), functions of spec and length alone ---- */

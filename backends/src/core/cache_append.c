@@ -1,9 +1,13 @@
-/* Append: check everything, reserve everything, then write. */
+/* Append: check everything, reserve everything, then write. Tokens that fit behind those in use are checked as they are
+ * written there, since nobody sees them before they are counted: one pass over the input instead of two. */
 #include "cache.h"
 
 #include <string.h>
 
 #include "bits.h"
+#include "fpenv.h"
+#include "page_encode.h"
+#include "scratch.h"
 
 /* ---- 1. check ---- */
 
@@ -24,26 +28,36 @@ static int32_t bad_value(const kv_layer_spec *spec, uint32_t layer, const char *
   return KV_E_VALUE;
 }
 
+/* Sixteen numbers (a head is a multiple of that) without a branch, which compilers turn into vectors. */
+static int beyond16(const float *input) {
+  int beyond = 0;
+  for (int i = 0; i < 16; i++) beyond |= (int)(kv_bits(input[i]) & 0x7fffffff) > KV_LARGEST_F16;
+  return beyond;
+}
+
 static int32_t check_stream(const kv_layer_spec *spec, uint32_t layer, const char *stream, const float *input,
                             uint64_t tokens, kv_error *error) {
-  uint64_t count = tokens * spec->kv_heads * spec->head_dim;
-  for (uint64_t i = 0; i < count; i++) {
+  uint64_t count = tokens * spec->kv_heads * spec->head_dim, i = 0;
+  while (i < count && !beyond16(input + i)) i += 16;
+  for (; i < count; i++) {
     uint32_t magnitude = kv_bits(input[i]) & 0x7fffffff;
-    if (magnitude > 0x477fe000) return bad_value(spec, layer, stream, i, magnitude, error); /* 65504 */
+    if (magnitude > KV_LARGEST_F16) return bad_value(spec, layer, stream, i, magnitude, error);
   }
   return KV_OK;
 }
 
-static int32_t check(const kv_cache *cache, uint32_t layer, const float *keys, const float *values, uint64_t tokens,
-                     kv_error *error) {
-  const kv_layer_spec *spec = &cache->shared->specs[layer];
-  uint64_t length = cache->layers[layer].length;
-  int32_t code;
-  if (keys == NULL || values == NULL) return kv_fail(error, KV_E_ARGUMENT, "append: keys or values are NULL");
-  if (tokens > KV_MAX_LENGTH - length)
-    return kv_fail(error, KV_E_ARGUMENT, "append: %l tokens and %l more exceed 2^32 - 1", length, tokens);
-  code = check_stream(spec, layer, "key", keys, tokens, error);
+static int32_t check_values(const kv_layer_spec *spec, uint32_t layer, const float *keys, const float *values,
+                            uint64_t tokens, kv_error *error) {
+  int32_t code = check_stream(spec, layer, "key", keys, tokens, error);
   return code != KV_OK ? code : check_stream(spec, layer, "value", values, tokens, error);
+}
+
+static int32_t check_arguments(const kv_layer *at, const float *keys, const float *values, uint64_t tokens,
+                               kv_error *error) {
+  if (keys == NULL || values == NULL) return kv_fail(error, KV_E_ARGUMENT, "append: keys or values are NULL");
+  if (tokens > KV_MAX_LENGTH - at->length)
+    return kv_fail(error, KV_E_ARGUMENT, "append: %l tokens and %l more exceed 2^32 - 1", at->length, tokens);
+  return KV_OK;
 }
 
 /* ---- 2. reserve ---- */
@@ -138,86 +152,113 @@ static void use(kv_cache *cache, uint32_t layer, reservation *from) {
 /* ---- 3. write: from here on nothing is refused ---- */
 
 /* Encodes the oldest page_tokens of the residual into the next reserved page. */
-static int32_t seal(kv_cache *cache, uint32_t layer, kv_error *error) {
+static void seal(kv_cache *cache, uint32_t layer) {
   const kv_shared *shared = cache->shared;
   const kv_layer_spec *spec = &shared->specs[layer];
-  const void *plan = shared->plans[layer];
+  const kv_plan *plan = shared->plans[layer];
   kv_layer *at = &cache->layers[layer];
   uint32_t number = at->first_page + at->page_count;
   kv_rows keys = kv_store_rows(spec, &at->residual, 0), values = kv_store_rows(spec, &at->residual, 1);
   kv_page_id id = shared->id;
-  int32_t code = KV_OK;
   id.layer = layer;
   id.token_start = spec->sinks + number * spec->page_tokens;
-  if (number == 0 && at->key_mean != NULL) code = kv_page_mean(plan, &keys, at->key_mean, error);
-  if (code == KV_OK && number == 0 && at->value_mean != NULL)
-    code = kv_page_mean(plan, &values, at->value_mean, error);
-  if (code == KV_OK)
-    code = kv_page_encode(plan, &id, &keys, &values, at->key_mean, at->value_mean, at->pages[at->page_count],
-                          kv_plan_page_bytes(plan), cache->scratch, shared->scratch_bytes, error);
-  if (code != KV_OK) return code;
+  if (number == 0 && at->key_mean != NULL) kv_mean_valid(plan, &keys, at->key_mean);
+  if (number == 0 && at->value_mean != NULL) kv_mean_valid(plan, &values, at->value_mean);
+  kv_encode_valid(plan, &id, &keys, &values, at->key_mean, at->value_mean, at->pages[at->page_count], cache->scratch);
   at->page_count++;
   cache->pages_encoded++;
   kv_store_drop_oldest(spec, &at->residual, spec->page_tokens);
-  return KV_OK;
 }
 
 static uint64_t least(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
-static int32_t write_tokens(kv_cache *cache, uint32_t layer, const float *keys, const float *values, uint64_t tokens,
-                     kv_error *error) {
-  const kv_layer_spec *spec = &cache->shared->specs[layer];
-  kv_layer *at = &cache->layers[layer];
-  uint64_t width = (uint64_t)spec->kv_heads * spec->head_dim, full = (uint64_t)spec->window + spec->page_tokens;
-  uint64_t done = least(tokens, spec->sinks - at->sinks.count);
-  if (done > 0) kv_store_append(spec, &at->sinks, keys, values, done);
-  while (done < tokens) {
-    uint64_t part = least(tokens - done, full - at->residual.count);
-    kv_store_append(spec, &at->residual, keys + done * width, values + done * width, part);
-    done += part;
-    if (at->residual.count == full) {
-      int32_t code = seal(cache, layer, error);
-      if (code != KV_OK) return code;
-    }
-  }
-  return KV_OK;
+/* An append on its way: what is left of it. */
+typedef struct input {
+  const float *keys, *values;
+  uint64_t tokens;
+} input;
+
+/* Tokens of it that have a place behind those in use: the first to the sinks, the others to the residual. */
+typedef struct part {
+  uint64_t sinks, rest;
+} part;
+
+static uint64_t residual_full(const kv_layer_spec *spec) { return (uint64_t)spec->window + spec->page_tokens; }
+
+static part part_of(const kv_layer_spec *spec, const kv_layer *at, uint64_t tokens) {
+  const uint64_t sinks = least(tokens, spec->sinks - at->sinks.count);
+  return (part){sinks, least(tokens - sinks, residual_full(spec) - at->residual.count)};
 }
 
-/* The kernels refuse an encode only for reasons that hold before the first page too: then the tokens just copied are
- * beyond the counts and nothing has changed. A later refusal would be a fault in the kernels; it is kept visible. */
-static int32_t undo(kv_cache *cache, uint32_t layer, const kv_layer *before, reservation *reserved, int32_t code) {
+/* All of it, with the memory that the layer has. */
+static int fits(const kv_layer_spec *spec, const kv_layer *at, uint64_t tokens) {
+  const part p = part_of(spec, at, tokens);
+  return p.sinks + p.rest == tokens && at->sinks.count + p.sinks <= at->sinks.capacity &&
+         at->residual.count + p.rest <= at->residual.capacity;
+}
+
+/* Not 0 if a number was refused. */
+static KV_NOINLINE int write_part(kv_cache *cache, uint32_t layer, const input *in, part p) {
+  const kv_plan *plan = cache->shared->plans[layer];
+  const kv_layer *at = &cache->layers[layer];
+  const uint64_t sinks = p.sinks * plan->spec.kv_heads * plan->spec.head_dim;
+  uint32_t *ran = &((kv_scratch *)cache->scratch)->ran;
+  int refused = 0;
+  if (p.sinks != 0) refused |= kv_store_write(plan, &at->sinks, in->keys, in->values, p.sinks, ran);
+  if (p.rest != 0)
+    refused |= kv_store_write(plan, &at->residual, in->keys + sinks, in->values + sinks, p.rest, ran);
+  return refused;
+}
+
+static int write_next(kv_cache *cache, uint32_t layer, const input *in) {
+  const kv_fpenv saved = kv_fpenv_enter();
+  const part p = part_of(&cache->shared->specs[layer], &cache->layers[layer], in->tokens);
+  const int refused = write_part(cache, layer, in, p);
+  kv_fpenv_leave(saved);
+  return refused;
+}
+
+/* Counts what was written, and seals a page if one is due. */
+static void count_next(kv_cache *cache, uint32_t layer, input *in) {
+  const kv_layer_spec *spec = &cache->shared->specs[layer];
   kv_layer *at = &cache->layers[layer];
-  reserved->index = at->pages;
-  if (at->page_count != before->page_count) cache->damaged = code;
-  reserved->fresh -= at->page_count - before->page_count;
-  reserved->sinks = reserved->residual = (kv_store){NULL, 0, 0};
-  if (cache->damaged == KV_OK) {
-    at->sinks.count = before->sinks.count;
-    at->residual.count = before->residual.count;
+  const part p = part_of(spec, at, in->tokens);
+  const uint64_t width = (uint64_t)spec->kv_heads * spec->head_dim * (p.sinks + p.rest);
+  at->sinks.count += p.sinks;
+  at->residual.count += p.rest;
+  *in = (input){in->keys + width, in->values + width, in->tokens - p.sinks - p.rest};
+  if (at->residual.count == residual_full(spec)) seal(cache, layer);
+}
+
+static int32_t append(kv_cache *cache, uint32_t layer, input in, kv_error *error) {
+  const kv_layer_spec *spec = &cache->shared->specs[layer];
+  kv_layer *at = &cache->layers[layer];
+  const uint64_t before = at->length, tokens = in.tokens;
+  const int written = fits(spec, at, tokens);
+  reservation reserved = {0};
+  int32_t code = KV_OK;
+  if (!written || write_next(cache, layer, &in) != 0)
+    code = check_values(spec, layer, in.keys, in.values, tokens, error);
+  if (code != KV_OK) return code;
+  code = reserve(cache, layer, tokens, &reserved, error);
+  if (code != KV_OK) {
+    give_back(cache, layer, &reserved);
+    return code;
   }
-  give_back(cache, layer, reserved);
-  return code;
+  use(cache, layer, &reserved);
+  if (!written) write_next(cache, layer, &in);
+  for (count_next(cache, layer, &in); in.tokens != 0; count_next(cache, layer, &in)) write_next(cache, layer, &in);
+  kv_layer_retire(cache, layer, kv_first_live(spec, before));
+  at->length += tokens;
+  return kv_success(error);
 }
 
 KV_EXPORT int32_t kv_cache_append(kv_cache *cache, uint32_t layer, const float *keys, const float *values,
                                   uint64_t tokens, kv_error *error) {
-  reservation reserved = {0};
-  kv_layer before;
   int32_t code = kv_usable_layer(cache, layer, error);
   if (code != KV_OK) return code;
   if (tokens == 0) return kv_success(error);
-  code = check(cache, layer, keys, values, tokens, error);
-  if (code != KV_OK) return kv_at_layer(code, layer, error);
-  code = reserve(cache, layer, tokens, &reserved, error);
-  if (code != KV_OK) {
-    give_back(cache, layer, &reserved);
-    return kv_at_layer(code, layer, error);
-  }
-  use(cache, layer, &reserved);
-  before = cache->layers[layer];
-  code = write_tokens(cache, layer, keys, values, tokens, error);
-  if (code != KV_OK) return kv_at_layer(undo(cache, layer, &before, &reserved, code), layer, error);
-  kv_layer_retire(cache, layer, kv_first_live(&cache->shared->specs[layer], before.length));
-  cache->layers[layer].length += tokens;
-  return kv_success(error);
+  code = check_arguments(&cache->layers[layer], keys, values, tokens, error);
+  if (code == KV_OK) code = append(cache, layer, (input){keys, values, tokens}, error);
+  return kv_at_layer(code, layer, error);
 }

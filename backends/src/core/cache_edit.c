@@ -128,7 +128,6 @@ KV_EXPORT int32_t kv_cache_reset(kv_cache *cache, kv_error *error) {
     kv_layer_keep_pages(cache, layer, 0);
     at->sinks.count = at->residual.count = at->length = 0;
   }
-  cache->damaged = KV_OK;
   cache->pages_encoded = cache->pages_scanned = 0;
   cache->peak_allocated = cache->allocated;
   kv_scratch_init(cache->scratch, cache->shared->scratch_bytes); /* forgets which kernels ran */

@@ -23,8 +23,6 @@ int32_t kv_at_layer(int32_t code, uint32_t layer, kv_error *error) {
 
 int32_t kv_usable(const kv_cache *cache, kv_error *error) {
   if (cache == NULL) return kv_fail(error, KV_E_ARGUMENT, "cache is NULL");
-  if (cache->damaged != KV_OK)
-    return kv_fail(error, KV_E_STATE, "an encode failed half-way with code %u; reset the cache", (uint32_t)cache->damaged);
   return KV_OK;
 }
 

@@ -44,21 +44,20 @@ void kv_store_copy(const kv_layer_spec *spec, kv_store *to, const kv_store *from
       memcpy(to->data + row(spec, to, values, head, 0), from->data + row(spec, from, values, head, 0), bytes);
 }
 
-static void append_stream(const kv_layer_spec *spec, kv_store *store, int values, const float *input,
-                          uint64_t tokens) {
-  for (uint64_t token = 0; token < tokens; token++) {
-    for (uint32_t head = 0; head < spec->kv_heads; head++) {
-      uint16_t *to = store->data + row(spec, store, values, head, store->count + token);
-      for (uint32_t channel = 0; channel < spec->head_dim; channel++) to[channel] = kv_f16(*input++);
-    }
-  }
+static int write_stream(const kv_kernels *kernels, const kv_layer_spec *spec, const kv_store *store, int values,
+                        const float *input, uint64_t tokens, uint32_t *ran) {
+  const uint64_t width = (uint64_t)spec->kv_heads * spec->head_dim, stride = store->capacity * spec->head_dim;
+  uint16_t *to = store->data + row(spec, store, values, 0, store->count);
+  int refused = 0;
+  for (uint64_t token = 0; token < tokens; token++, input += width, to += spec->head_dim)
+    refused |= kernels->narrow(input, spec->kv_heads, spec->head_dim, to, stride, ran);
+  return refused;
 }
 
-void kv_store_append(const kv_layer_spec *spec, kv_store *store, const float *keys, const float *values,
-                     uint64_t tokens) {
-  append_stream(spec, store, 0, keys, tokens);
-  append_stream(spec, store, 1, values, tokens);
-  store->count += tokens;
+int kv_store_write(const kv_plan *plan, const kv_store *store, const float *keys, const float *values, uint64_t tokens,
+                   uint32_t *ran) {
+  int refused = write_stream(plan->kernels, &plan->spec, store, 0, keys, tokens, ran);
+  return refused | write_stream(plan->kernels, &plan->spec, store, 1, values, tokens, ran);
 }
 
 void kv_store_drop_oldest(const kv_layer_spec *spec, kv_store *store, uint64_t tokens) {

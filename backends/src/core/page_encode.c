@@ -1,6 +1,7 @@
 /* kv_page_encode: P tokens of all KV heads into the bytes of one page; kv_page_mean. */
+#include "page_encode.h"
+
 #include "bits.h"
-#include "crc32.h"
 #include "fail.h"
 #include "fpenv.h"
 #include "page_header.h"
@@ -24,13 +25,8 @@ static uint8_t *place(const source *s, uint32_t which) {
 
 /* r of section 3 for tokens [first, first + count). */
 static void load(const source *s, uint32_t first, uint32_t count, float *r) {
-  const uint32_t d = s->plan->spec.head_dim;
-  for (uint32_t j = 0; j < count; j++, r += d) {
-    const uint16_t *x = s->rows->data + (first + j) * s->rows->token_stride + s->head * s->rows->head_stride;
-    for (uint32_t c = 0; c < d; c++) r[c] = kv_f32(x[c]);
-    if (!s->mean) continue;
-    for (uint32_t c = 0; c < d; c++) r[c] = r[c] - kv_f32(s->mean[c]);
-  }
+  const uint16_t *x = s->rows->data + first * s->rows->token_stride + s->head * s->rows->head_stride;
+  s->plan->kernels->widen(x, s->rows->token_stride, count, s->plan->spec.head_dim, s->mean, r, s->work->ran);
 }
 
 static void load_rotated(const source *s, uint32_t first, uint32_t count, float *y) {
@@ -117,10 +113,14 @@ static void encode_kivi_values(const source *s) {
   const kv_plan *plan = s->plan;
   kv_encoder *w = s->work;
   const uint32_t d = plan->spec.head_dim, tokens = plan->spec.page_tokens;
-  for (uint32_t j = 0; j < tokens; j++) {
-    load(s, j, 1, w->y);
-    plan->kernels->affine_values(plan->value.span[0].bits, w->y, d, w->codes + j * d,
-                                 place(s, KV_VALUE_STEPS) + 2 * j, place(s, KV_VALUE_MINIMA) + 2 * j, tokens, w->ran);
+  for (uint32_t first = 0; first < tokens; first += KV_GROUP) {
+    const uint32_t count = block_of(plan, first);
+    load(s, first, count, w->y);
+    for (uint32_t i = 0; i < count; i++) {
+      const uint64_t j = first + i;
+      plan->kernels->affine_values(plan->value.span[0].bits, w->y + i * d, d, w->codes + j * d,
+                                   place(s, KV_VALUE_STEPS) + 2 * j, place(s, KV_VALUE_MINIMA) + 2 * j, tokens, w->ran);
+    }
   }
   plan->kernels->pack_values(&plan->value, d, w->codes, tokens, place(s, KV_VALUE_CODES), w->ran);
 }
@@ -132,20 +132,15 @@ static void encode_fp16(const source *s, uint32_t which) {
             s->rows->data + j * s->rows->token_stride + s->head * s->rows->head_stride, d * 2);
 }
 
-static void mean_of_head(const kv_plan *plan, const kv_rows *rows, uint32_t head, uint16_t *mean) {
-  const uint32_t d = plan->spec.head_dim, tokens = plan->spec.page_tokens;
-  float m[KV_MAX_DIM] = {0};
-  for (uint32_t j = 0; j < tokens; j++) {
-    const uint16_t *x = rows->data + j * rows->token_stride + head * rows->head_stride;
-    for (uint32_t c = 0; c < d; c++) m[c] = m[c] + kv_f32(x[c]);
-  }
-  for (uint32_t c = 0; c < d; c++) mean[c] = kv_f16s(m[c] / (float)tokens);
+static void mean_of_head(const kv_plan *plan, const kv_rows *rows, uint32_t head, uint16_t *mean, uint32_t *ran) {
+  plan->kernels->mean(rows->data + head * rows->head_stride, rows->token_stride, plan->spec.page_tokens,
+                      plan->spec.head_dim, mean, ran);
 }
 
 static void encode_keys(source *s) {
   uint16_t mean[KV_MAX_DIM];
   if (s->plan->spec.key_centre == KV_CENTRE_PAGE) {
-    mean_of_head(s->plan, s->rows, s->head, mean);
+    mean_of_head(s->plan, s->rows, s->head, mean, s->work->ran);
     kv_copy(place(s, KV_KEY_MEAN), mean, s->plan->spec.head_dim * sizeof *mean);
     s->mean = mean;
   }
@@ -164,6 +159,46 @@ static void encode_values(const source *s) {
   }
 }
 
+static KV_NOINLINE void means(const kv_plan *plan, const kv_rows *rows, uint16_t *mean) {
+  uint32_t ran = 0; /* kv_page_mean has no scratch to say it in */
+  for (uint32_t h = 0; h < plan->spec.kv_heads; h++)
+    mean_of_head(plan, rows, h, mean + (uint64_t)h * plan->spec.head_dim, &ran);
+}
+
+void kv_mean_valid(const kv_plan *plan, const kv_rows *rows, uint16_t *mean) {
+  kv_fpenv saved = kv_fpenv_enter();
+  means(plan, rows, mean);
+  kv_fpenv_leave(saved);
+}
+
+static KV_NOINLINE void encode(const kv_plan *plan, const kv_page_id *id, const kv_rows *keys, const kv_rows *values,
+                               const uint16_t *key_mean, const uint16_t *value_mean, uint8_t *page, kv_encoder *work) {
+  const kv_layer_spec *spec = &plan->spec;
+  kv_page_header header = kv_page_header_of(spec, id);
+  kv_fill(page, 0, plan->layout.bytes);
+  for (uint32_t h = 0; h < spec->kv_heads; h++) {
+    const uint64_t head = (uint64_t)h * spec->head_dim;
+    const uint16_t *frozen = spec->key_centre == KV_CENTRE_FROZEN ? key_mean + head : 0;
+    source k = {plan, page, keys, frozen, h, KV_STREAM_KEYS, work};
+    source v = {plan, page, values, spec->value_centre ? value_mean + head : 0, h, KV_STREAM_VALUES, work};
+    encode_keys(&k);
+    encode_values(&v);
+  }
+  kv_copy(page, &header, sizeof header);
+  /* its field is still 0 */
+  kv_store32(page + KV_PAGE_CRC, plan->kernels->crc32(0, page, plan->layout.bytes, work->ran));
+}
+
+void kv_encode_valid(const kv_plan *plan, const kv_page_id *id, const kv_rows *keys, const kv_rows *values,
+                     const uint16_t *key_mean, const uint16_t *value_mean, void *page, void *scratch) {
+  kv_encoder work = kv_scratch_encoder(plan, scratch);
+  kv_fpenv saved = kv_fpenv_enter();
+  encode(plan, id, keys, values, key_mean, value_mean, page, &work);
+  kv_fpenv_leave(saved);
+}
+
+/* ---- with checks, for callers of the kernels alone ---- */
+
 static int32_t check_rows(const kv_plan *plan, const char *what, const kv_rows *rows, kv_error *error) {
   const kv_layer_spec *spec = &plan->spec;
   if (!rows || !rows->data || (uintptr_t)rows->data % 2)
@@ -173,8 +208,8 @@ static int32_t check_rows(const kv_plan *plan, const char *what, const kv_rows *
       const uint16_t *x = rows->data + j * rows->token_stride + h * rows->head_stride;
       for (uint32_t c = 0; c < spec->head_dim; c++) {
         if (kv_f16_finite(x[c])) continue;
-        int32_t code = kv_fail(error, KV_E_VALUE, "%s: token %u, head %u, channel %u is NaN or infinite; mend the input",
-                               what, j, h, c);
+        int32_t code = kv_fail(error, KV_E_VALUE,
+                               "%s: token %u, head %u, channel %u is NaN or infinite; mend the input", what, j, h, c);
         if (error) {
           error->token = j;
           error->head = (int32_t)h;
@@ -215,27 +250,8 @@ KV_EXPORT int32_t kv_page_mean(const void *plan, const kv_rows *rows, uint16_t *
   if (!mean || (uintptr_t)mean % 2) return kv_fail(error, KV_E_ARGUMENT, "mean is NULL or not aligned to 2 bytes");
   code = check_rows(p, "rows", rows, error);
   if (code) return code;
-  kv_fpenv saved = kv_fpenv_enter();
-  for (uint32_t h = 0; h < p->spec.kv_heads; h++) mean_of_head(p, rows, h, mean + (uint64_t)h * p->spec.head_dim);
-  kv_fpenv_leave(saved);
+  kv_mean_valid(p, rows, mean);
   return kv_success(error);
-}
-
-static KV_NOINLINE void encode(const kv_plan *plan, const kv_page_id *id, const kv_rows *keys, const kv_rows *values,
-                               const uint16_t *key_mean, const uint16_t *value_mean, uint8_t *page, kv_encoder *work) {
-  const kv_layer_spec *spec = &plan->spec;
-  kv_page_header header = kv_page_header_of(spec, id);
-  kv_fill(page, 0, plan->layout.bytes);
-  for (uint32_t h = 0; h < spec->kv_heads; h++) {
-    const uint64_t head = (uint64_t)h * spec->head_dim;
-    const uint16_t *frozen = spec->key_centre == KV_CENTRE_FROZEN ? key_mean + head : 0;
-    source k = {plan, page, keys, frozen, h, KV_STREAM_KEYS, work};
-    source v = {plan, page, values, spec->value_centre ? value_mean + head : 0, h, KV_STREAM_VALUES, work};
-    encode_keys(&k);
-    encode_values(&v);
-  }
-  kv_copy(page, &header, sizeof header);
-  kv_store32(page + KV_PAGE_CRC, kv_crc32(0, page, plan->layout.bytes)); /* the field is still 0 */
 }
 
 KV_EXPORT int32_t kv_page_encode(const void *plan, const kv_page_id *id, const kv_rows *keys, const kv_rows *values,
@@ -250,9 +266,6 @@ KV_EXPORT int32_t kv_page_encode(const void *plan, const kv_page_id *id, const k
   if (code == KV_OK) code = check_mean(p, "key_mean", p->spec.key_centre == KV_CENTRE_FROZEN, key_mean, error);
   if (code == KV_OK) code = check_mean(p, "value_mean", p->spec.value_centre == KV_CENTRE_FROZEN, value_mean, error);
   if (code) return code;
-  kv_encoder work = kv_scratch_encoder(p, scratch);
-  kv_fpenv saved = kv_fpenv_enter();
-  encode(p, id, keys, values, key_mean, value_mean, page, &work);
-  kv_fpenv_leave(saved);
+  kv_encode_valid(p, id, keys, values, key_mean, value_mean, page, scratch);
   return kv_success(error);
 }

@@ -39,7 +39,7 @@ static void transforms(uint64_t *random, uint32_t kind) {
   for (uint32_t d = 16; d <= KV_MAX_DIM; d += 16)
     for (uint32_t rounds = 1; rounds <= 2; rounds++)
       for (int inverse = 0; inverse < 2; inverse++) {
-        const uint32_t rows = 1 + pick(random, 3), gap = 4 * pick(random, 4);
+        const uint32_t rows = 1 + pick(random, 20), gap = 4 * pick(random, 4); /* eight at once, and fewer */
         void *tables = block(kv_transform_bytes(d));
         kv_transform_make(draw(random), KV_STREAM_KEYS, d, rounds, tables);
         const kv_transform t = kv_transform_view(tables, d, rounds);
@@ -57,11 +57,11 @@ static void transforms(uint64_t *random, uint32_t kind) {
 
 static void encode(uint64_t *random, uint32_t kind) {
   static const uint8_t modes[] = {0x14, 0x15, 0x16, 0x17, 0x18};
-  static uint8_t codes[2][8 * KV_MAX_DIM];
-  static float e[8 * KV_MAX_DIM];
+  static uint8_t codes[2][20 * KV_MAX_DIM];
+  static float e[20 * KV_MAX_DIM];
   for (uint32_t d = 16; d <= KV_MAX_DIM; d += 16) {
-    const uint32_t tokens = 1 + pick(random, 5), n = tokens * d;
-    float scales[2][8], norms[2][8];
+    const uint32_t tokens = 1 + pick(random, 20), n = tokens * d;
+    float scales[2][20], norms[2][20];
     uint32_t ran = 0, ran2 = 0, ignored = 0;
     kv_codec codec;
     CHECK(kv_codec_of(modes[pick(random, 5)], d, 0, &codec));
@@ -99,8 +99,11 @@ static void thresholds(uint64_t *random) {
       const float sigma = __builtin_sqrtf(n2 / D);
       for (uint32_t c = 0; c < D; c += 3) {
         const kv_span *span = &codec.span[codec.spans == 2 && c >= D / 2];
-        const float th = span->book->thresholds[pick(random, (1u << (span->bits - 1)) - 1)] * sigma;
-        y[c] = kv_float(kv_bits(pick(random, 2) ? th : -th) + pick(random, 3) - 1);
+        const uint32_t which = pick(random, (1u << (span->bits - 1)) - 1);
+        /* or where a variant may have a bound of its own */
+        const float unit = pick(random, 2) ? span->book->thresholds[which] : 0.3f * (float)pick(random, 9);
+        const float th = unit * sigma;
+        y[c] = kv_float(kv_bits(pick(random, 2) ? th : -th) + (th > 0 ? pick(random, 3) - 1 : 0));
       }
       S->quantize(&codec, D, 1, y, 1, codes[0], &scales[0], &ignored);
       K->quantize(&codec, D, 1, y, 1, codes[1], &scales[1], &ran);

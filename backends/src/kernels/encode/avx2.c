@@ -1,49 +1,145 @@
 /* Turbo: codes and scales of transformed vectors, and what the codes leave over. */
 #include "../avx2.h"
 
-/* A code is half + m, or half - 1 - m for a negative number, which is half + ~m; m counts the thresholds reached.
- * Codebooks mirror, so a centroid is that of m with the number's sign. Spans are multiples of 8 channels. */
-static void codes_of_span(const kv_span *span, const float *y, float sigma, uint8_t *codes, float *centroids) {
-  const uint32_t half = 1u << (span->bits - 1), end = span->first + (uint32_t)span->channels;
-  const __m256i base = _mm256_set1_epi32((int)half);
-  float positive[8] = {0};
-  __m256 th[7];
-  for (uint32_t i = 0; i + 1 < half; i++) th[i] = _mm256_set1_ps(span->book->thresholds[i] * sigma);
-  for (uint32_t i = 0; i < half; i++) positive[i] = (float)span->book->table[half + i];
-  const __m256 table = _mm256_loadu_ps(positive);
-  for (uint32_t c = span->first; c < end; c += 8) {
-    const __m256 x = _mm256_loadu_ps(y + c), size = kv_abs8(x);
-    const __m256 negative = _mm256_cmp_ps(x, _mm256_setzero_ps(), _CMP_LT_OQ);
-    __m256i m = _mm256_setzero_si256();
-    for (uint32_t i = 0; i + 1 < half; i++)
-      m = _mm256_sub_epi32(m, _mm256_castps_si256(_mm256_cmp_ps(size, th[i], _CMP_GE_OQ)));
-    kv_store8_bytes(codes + c, _mm256_add_epi32(base, _mm256_xor_si256(m, _mm256_castps_si256(negative))));
-    const __m256 sign = _mm256_and_ps(negative, _mm256_set1_ps(-0.0f));
-    _mm256_storeu_ps(centroids + c, _mm256_xor_ps(_mm256_permutevar8x32_ps(table, m), sign));
+/* The book of a span. m counts the thresholds that a number reaches. Of four bits, sizes are sorted into bins 0.3 sigma
+ * wide, the last without end, none of which has two thresholds: `base` counts those before a bin, and one comparison
+ * with the next does. */
+typedef struct book {
+  __m256 th[3]; /* 2 and 3 bits */
+  __m256 next;  /* 4 bits, of a bin */
+  __m256i base;
+  __m256 centroids; /* of m, positive */
+} book;
+
+#define BIN 0.3f
+#define INLINE static inline __attribute__((always_inline))
+
+static book book_of(const kv_span *span) {
+  const uint32_t half = 1u << (span->bits - 1);
+  const float *th = span->book->thresholds;
+  float centroids[8] = {0}, next[8];
+  int32_t base[8];
+  book b;
+  for (uint32_t i = 0; i < half; i++) centroids[i] = (float)span->book->table[half + i];
+  for (uint32_t i = 0; i < 3; i++) b.th[i] = _mm256_set1_ps(th[i]);
+  for (int32_t bin = 0, m = 0; bin < 8; bin++) {
+    while (m < 6 && th[m] < BIN * (float)bin) m++;
+    base[bin] = m;
+    next[bin] = th[m];
   }
+  b.centroids = _mm256_loadu_ps(centroids);
+  b.next = _mm256_loadu_ps(next);
+  b.base = _mm256_loadu_si256((const __m256i *)base);
+  return b;
 }
+
+/* Stripes 0-7 and 8-15 of D16(y, centroid) and D16(centroid, centroid) of one vector. Products of sizes: a centroid has
+ * the sign of its number. */
+typedef struct stripes {
+  __m256 e[2], squares[2];
+} stripes;
+
+INLINE book times_sigma(book b, float sigma, uint32_t bits) {
+  if (bits == 4) b.next = _mm256_mul_ps(b.next, _mm256_set1_ps(sigma));
+  else
+    for (uint32_t i = 0; i + 1 < 1u << (bits - 1); i++) b.th[i] = _mm256_mul_ps(b.th[i], _mm256_set1_ps(sigma));
+  return b;
+}
+
+INLINE __m256i reached(const book *t, __m256 size, __m256 bins, uint32_t bits) {
+  if (bits < 4) {
+    __m256i m = _mm256_setzero_si256();
+    for (uint32_t i = 0; i + 1 < 1u << (bits - 1); i++)
+      m = _mm256_sub_epi32(m, _mm256_castps_si256(_mm256_cmp_ps(size, t->th[i], _CMP_GE_OQ)));
+    return m;
+  }
+  const __m256i bin = _mm256_min_epi32(_mm256_cvttps_epi32(_mm256_mul_ps(size, bins)), _mm256_set1_epi32(7));
+  const __m256 next = _mm256_permutevar8x32_ps(t->next, bin);
+  return _mm256_sub_epi32(_mm256_permutevar8x32_epi32(t->base, bin),
+                          _mm256_castps_si256(_mm256_cmp_ps(size, next, _CMP_GE_OQ)));
+}
+
+/* Eight channels: m, or ~m for a negative number; a code is that and half. */
+INLINE __m256i eight(const book *t, __m256 bins, const float *y, stripes *sums, uint32_t half, uint32_t bits,
+                     int squares) {
+  const __m256 x = _mm256_loadu_ps(y), size = kv_abs8(x);
+  const __m256i m = reached(t, size, bins, bits);
+  const __m256 centroid = _mm256_permutevar8x32_ps(t->centroids, m);
+  sums->e[half] = _mm256_add_ps(sums->e[half], _mm256_mul_ps(size, centroid));
+  if (squares) sums->squares[half] = _mm256_add_ps(sums->squares[half], _mm256_mul_ps(centroid, centroid));
+  return _mm256_xor_si256(m, _mm256_castps_si256(_mm256_cmp_ps(x, _mm256_setzero_ps(), _CMP_LT_OQ)));
+}
+
+INLINE void span_codes(const kv_span *span, const book *b, float sigma, const float *y, stripes *sums,
+                       uint8_t *codes, uint32_t bits, int squares) {
+  const book t = times_sigma(*b, sigma, bits);
+  const __m256 bins = _mm256_set1_ps(1 / BIN / sigma);
+  const __m128i half = _mm_set1_epi8(1 << (bits - 1));
+  const uint32_t odd = span->first / 8 % 2, even = 1 - odd; /* a span may begin at stripe 8 */
+  stripes own = {{sums->e[odd], sums->e[even]}, {sums->squares[odd], sums->squares[even]}};
+  uint32_t c = 0;
+  for (; c + 16 <= span->channels; c += 16) {
+    const __m256i low = eight(&t, bins, y + c, &own, 0, bits, squares);
+    const __m256i high = eight(&t, bins, y + c + 8, &own, 1, bits, squares);
+    const __m256i words = _mm256_packs_epi32(low, high); /* 0-3 of both, then 4-7 of both */
+    const __m128i bytes = _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+    _mm_storeu_si128((__m128i *)(codes + c), _mm_add_epi8(_mm_shuffle_epi32(bytes, 0xd8), half));
+  }
+  if (c < span->channels) {
+    const __m256i low = eight(&t, bins, y + c, &own, 0, bits, squares);
+    const __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(low), _mm256_extracti128_si256(low, 1));
+    _mm_storel_epi64((__m128i *)(codes + c), _mm_add_epi8(_mm_packs_epi16(words, words), half));
+  }
+  sums->e[odd] = own.e[0], sums->e[even] = own.e[1];
+  sums->squares[odd] = own.squares[0], sums->squares[even] = own.squares[1];
+}
+
+#define SPAN_CODES(bits, squares)                                                                                      \
+  static __attribute__((noinline)) void span_codes_##bits##_##squares(                                                 \
+      const kv_span *span, const book *b, float sigma, const float *y, stripes *sums, uint8_t *codes) {                \
+    span_codes(span, b, sigma, y, sums, codes, bits, squares);                                                         \
+  }
+SPAN_CODES(2, 0)
+SPAN_CODES(3, 0)
+SPAN_CODES(4, 0)
+SPAN_CODES(2, 1)
+SPAN_CODES(3, 1)
+SPAN_CODES(4, 1)
+
+static void (*const codes_of[2][3])(const kv_span *span, const book *b, float sigma, const float *y, stripes *sums,
+                                    uint8_t *codes) = {{span_codes_2_0, span_codes_3_0, span_codes_4_0},
+                                                       {span_codes_2_1, span_codes_3_1, span_codes_4_1}};
 
 static void zero_codes(const kv_codec *codec, uint8_t *codes) {
   for (uint32_t i = 0; i < codec->spans; i++)
     kv_fill(codes + codec->span[i].first, 1 << (codec->span[i].bits - 1), codec->span[i].channels);
 }
 
-void KV_KERNEL(quantize)(const kv_codec *codec, uint32_t d, int unbiased, const float *y, uint32_t tokens, uint8_t *codes,
-                      float *scales, uint32_t *ran) {
+static float encode_vector(const kv_codec *codec, const book *books, int unbiased, const float *y, float n2,
+                           float sigma, uint8_t *codes) {
+  const __m256 zero = _mm256_setzero_ps();
+  stripes sums = {{zero, zero}, {zero, zero}};
+  for (uint32_t i = 0; i < codec->spans; i++) {
+    const kv_span *span = &codec->span[i];
+    codes_of[!unbiased][span->bits - 2](span, &books[i], sigma, y + span->first, &sums, codes + span->first);
+  }
+  const float e = kv_tree8(_mm256_add_ps(sums.e[0], sums.e[1]));
+  return unbiased ? n2 / e : e / kv_tree8(_mm256_add_ps(sums.squares[0], sums.squares[1]));
+}
+
+/* The sums of squares of a few tokens first: what follows waits for them, and they do not wait for each other. */
+void KV_KERNEL(quantize)(const kv_codec *codec, uint32_t d, int unbiased, const float *y, uint32_t tokens,
+                         uint8_t *codes, float *scales, uint32_t *ran) {
   const float inverse_d = (float)(1.0 / d);
-  float centroids[KV_MAX_DIM];
+  book books[2];
   KV_RAN(ran);
+  for (uint32_t i = 0; i < codec->spans; i++) books[i] = book_of(&codec->span[i]);
   for (uint32_t j = 0; j < tokens; j++, y += d, codes += d) {
-    float n2 = kv_d16_avx2(y, y, d);
-    if (n2 == 0) {
-      zero_codes(codec, codes);
-      scales[j] = 0;
-      continue;
-    }
-    float sigma = __builtin_sqrtf(n2 * inverse_d);
-    for (uint32_t i = 0; i < codec->spans; i++) codes_of_span(&codec->span[i], y, sigma, codes, centroids);
-    float e = kv_d16_avx2(y, centroids, d);
-    scales[j] = unbiased ? n2 / e : e / kv_d16_avx2(centroids, centroids, d);
+    if (j % 8 == 0)
+      for (uint32_t i = 0; i < 8 && j + i < tokens; i++) scales[j + i] = kv_d16_avx2(y + i * d, y + i * d, d);
+    const float n2 = scales[j];
+    if (n2 == 0) zero_codes(codec, codes); /* and a scale of 0 */
+    else scales[j] = encode_vector(codec, books, unbiased, y, n2, __builtin_sqrtf(n2 * inverse_d), codes);
   }
 }
 

@@ -52,6 +52,8 @@ static void wide_stages(float *x, uint32_t d, uint32_t block) {
   if (h < block) pairs(x, d, h);
 }
 
+#include "avx2_eight.h"
+
 static void hadamard(float *x, uint32_t d, uint32_t block) {
   for (uint32_t c = 0; c < d; c += 16) sixteen(x + c, _mm256_loadu_ps(x + c), _mm256_loadu_ps(x + c + 8));
   wide_stages(x, d, block);
@@ -72,6 +74,7 @@ void KV_KERNEL(forward)(const kv_transform *t, float *x, uint32_t rows, uint32_t
   float y[KV_MAX_DIM];
   const uint32_t d = t->head_dim;
   KV_RAN(ran);
+  for (; rows >= 8; rows -= 8, x += 8 * d) forward_eight(t, x);
   for (; rows; rows--, x += d) {
     hadamard_flipped(x, t->sign1, d, t->block);
     if (t->rounds < 2) continue;
