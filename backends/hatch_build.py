@@ -31,6 +31,7 @@ WASM = BACKENDS / "kvassay_backends" / "wasm"
 # By its path: importing its package would need the runtime dependencies.
 BUILD_INFO = runpy.run_path(str(NATIVE / "build_info.py"))
 HEADER: str = BUILD_INFO["HEADER_NAME"]
+HEADERS: tuple[str, ...] = (HEADER, BUILD_INFO["BLOCK_HEADER_NAME"])
 RECORD: str = BUILD_INFO["RECORD_NAME"]
 
 _COMMON_FLAGS = (
@@ -131,7 +132,10 @@ def host_target() -> Target:
 
 def sources(machine: str) -> dict[Path, tuple[str, ...]]:
     """The C files compiled for a processor family, each with its extra flags, in path order."""
-    files: dict[Path, tuple[str, ...]] = dict.fromkeys(SOURCES.glob("core/**/*.c"), ())
+    common = ("core", "block", "ort")
+    files: dict[Path, tuple[str, ...]] = dict.fromkeys(
+        [path for folder in common for path in SOURCES.glob(f"{folder}/**/*.c")], ()
+    )
     for path in SOURCES.glob("kernels/**/*.c"):
         isa = _instruction_set(path)
         if isa in ISA_FLAGS[machine]:
@@ -189,10 +193,11 @@ def build(target: Target, output: Path) -> dict[str, object]:
     with tempfile.TemporaryDirectory(prefix=".build-", dir=output) as scratch:
         made = Path(scratch)
         _compile_and_link(target, files, str(record["build_id"]), made / target.library)
-        shutil.copyfile(SOURCES / "include" / HEADER, made / HEADER)
+        for name in HEADERS:
+            shutil.copyfile(SOURCES / "include" / name, made / name)
         text = json.dumps(record, indent=2) + "\n"
         (made / RECORD).write_text(text, encoding="utf-8")
-        for name in (target.library, HEADER, RECORD):
+        for name in (target.library, *HEADERS, RECORD):
             os.replace(made / name, output / name)
     return record
 
@@ -307,7 +312,7 @@ class NativeBuildHook(BuildHookInterface[Any]):
         self.app.display_info(f"built {target.library} {record['build_id']} ({target.triple})")
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-{target.wheel_tag}"
-        made = [output / name for name in (target.library, HEADER, RECORD)]
+        made = [output / name for name in (target.library, *HEADERS, RECORD)]
         modules = build_wasm(WASM / "_lib")["modules"]
         assert isinstance(modules, dict)
         made += [WASM / "_lib" / module["file"] for module in modules.values()]

@@ -12,11 +12,13 @@ from typing import TypedDict, cast
 
 LIBRARY_DIR = Path(__file__).resolve().with_name("_lib")
 HEADER_NAME = "kvassay.h"
+BLOCK_HEADER_NAME = "kvassay_block.h"
 RECORD_NAME = "build.json"
 
 #: Folders below the sources that each build takes, and the kernels there that only the other has.
-NATIVE_FOLDERS = ("include", "core", "kernels")
-WASM_FOLDERS = (*NATIVE_FOLDERS, "decoder", "wasm")
+_SHARED = ("include", "core", "kernels")
+NATIVE_FOLDERS = (*_SHARED, "block", "ort")
+WASM_FOLDERS = (*_SHARED, "decoder", "wasm")
 WASM_KERNELS = ("simd128", "relaxed")
 
 _BACKENDS = Path(__file__).resolve().parents[2]

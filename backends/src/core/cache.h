@@ -82,6 +82,9 @@ int32_t kv_at_layer(int32_t code, uint32_t layer, kv_error *error); /* names the
 /* What every call on a cache asks first. */
 int32_t kv_usable(const kv_cache *cache, kv_error *error);
 int32_t kv_usable_layer(const kv_cache *cache, uint32_t layer, kv_error *error);
+/* Tokens for an append, [tokens][kv_heads][head_dim]: KV_E_VALUE names the first number that does not fit fp16. */
+int32_t kv_check_values(const kv_layer_spec *spec, uint32_t layer, const float *keys, const float *values,
+                        uint64_t tokens, kv_error *error);
 
 /* ---- memory, counted ---- */
 

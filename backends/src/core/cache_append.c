@@ -46,8 +46,8 @@ static int32_t check_stream(const kv_layer_spec *spec, uint32_t layer, const cha
   return KV_OK;
 }
 
-static int32_t check_values(const kv_layer_spec *spec, uint32_t layer, const float *keys, const float *values,
-                            uint64_t tokens, kv_error *error) {
+int32_t kv_check_values(const kv_layer_spec *spec, uint32_t layer, const float *keys, const float *values,
+                        uint64_t tokens, kv_error *error) {
   int32_t code = check_stream(spec, layer, "key", keys, tokens, error);
   return code != KV_OK ? code : check_stream(spec, layer, "value", values, tokens, error);
 }
@@ -238,7 +238,7 @@ static int32_t append(kv_cache *cache, uint32_t layer, input in, kv_error *error
   reservation reserved = {0};
   int32_t code = KV_OK;
   if (!written || write_next(cache, layer, &in) != 0)
-    code = check_values(spec, layer, in.keys, in.values, tokens, error);
+    code = kv_check_values(spec, layer, in.keys, in.values, tokens, error);
   if (code != KV_OK) return code;
   code = reserve(cache, layer, tokens, &reserved, error);
   if (code != KV_OK) {
