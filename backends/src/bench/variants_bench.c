@@ -37,7 +37,7 @@ static float draw_float(void) { return (float)draw() * 0x1p-30f - 1.0f; }
 
 typedef struct work {
   kv_codec codec;
-  uint32_t d, tokens, rows;
+  uint32_t d, tokens, rows, queries;
   uint8_t *codes, *tiles, *halves, *bytes;
   int8_t *q;
   int16_t *w;
@@ -205,13 +205,16 @@ static kv_layer_spec turbo(uint16_t kv_heads, uint16_t query_heads, uint16_t d) 
                          .softmax_scale = 1 / __builtin_sqrtf(d), .seed = 1};
 }
 
+static const kv_allocator *allocator; /* NULL: the library's own */
+
 static void fill(work *k, kv_layer_spec *spec, uint32_t length) {
   const uint64_t n = (uint64_t)length * spec->kv_heads * spec->head_dim;
   float *x = room(4 * n);
   for (uint64_t i = 0; i < n; i++) x[i] = draw_float();
   for (uint32_t v = 0; v < KV_VARIANTS; v++) {
     if (kv_variants[v].missing()) continue;
-    kv_cache_config config = {.layers = 1, .threads = 1, .specs = spec, .variant = kv_variants[v].name};
+    kv_cache_config config = {.layers = 1, .threads = 1, .specs = spec, .variant = kv_variants[v].name,
+                              .allocator = allocator};
     kv_error error;
     if (kv_cache_create(&config, &k->cache[v], &error) || kv_cache_append(k->cache[v], 0, x, x, length, &error)) {
       fprintf(stderr, "%s\n", error.message);
@@ -224,44 +227,88 @@ static void fill(work *k, kv_layer_spec *spec, uint32_t length) {
 static void attend(work *k, uint32_t variant, uint32_t *ran) {
   kv_error error;
   (void)ran;
-  if (kv_cache_attend(k->cache[variant], 0, k->keep, 1, k->x, &error)) exit(1);
+  if (kv_cache_attend(k->cache[variant], 0, k->keep, k->queries, k->x, &error)) exit(1);
 }
 
-static void append(work *k, uint32_t variant, uint32_t *ran) { /* a page at a time, token by token */
+/* Sixty-four tokens one by one: each 64th seals a page. */
+static void append(work *k, uint32_t variant, uint32_t *ran) {
+  const uint32_t width = 8 * k->d;
   kv_error error;
   (void)ran;
   for (uint32_t j = 0; j < 64; j++)
-    if (kv_cache_append(k->cache[variant], 0, k->keep, k->y, 1, &error)) exit(1);
+    if (kv_cache_append(k->cache[variant], 0, k->keep + j % 8 * width, k->y + j % 8 * width, 1, &error)) exit(1);
+}
+
+static void append_all(work *k, uint32_t variant, uint32_t *ran) {
+  kv_error error;
+  (void)ran;
   if (kv_cache_reset(k->cache[variant], &error)) exit(1);
+  if (kv_cache_append(k->cache[variant], 0, k->keep, k->y, k->tokens, &error)) exit(1);
+}
+
+static void drop(work *k) {
+  for (uint32_t v = 0; v < KV_VARIANTS; v++)
+    if (k->cache[v]) kv_cache_destroy(k->cache[v]);
 }
 
 static void fused(void) {
-  static const struct { uint16_t kv, q, d; uint32_t length; } shapes[] = {
-      {8, 32, 128, 4096}, {8, 32, 128, 32768}, {3, 9, 64, 2048}, {3, 9, 64, 8192}};
+  static const struct { uint16_t kv, q, d; uint32_t length, queries; } shapes[] = {
+      {8, 32, 128, 4096, 1},  {8, 32, 128, 32768, 1},  {3, 9, 64, 2048, 1},
+      {3, 9, 64, 8192, 1},    {8, 32, 128, 4096, 64},  {8, 32, 128, 4096, 512}};
   char name[80];
-  for (uint32_t i = 0; i < 4; i++) {
+  for (uint32_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
     kv_layer_spec spec = turbo(shapes[i].kv, shapes[i].q, shapes[i].d);
-    snprintf(name, sizeof name, "attend turbo %u/%u d%u, %u", spec.kv_heads, spec.query_heads, spec.head_dim,
-             shapes[i].length);
+    snprintf(name, sizeof name, "attend turbo %u/%u d%u, %u x %u", spec.kv_heads, spec.query_heads, spec.head_dim,
+             shapes[i].queries, shapes[i].length);
     if (!strstr(name, only)) continue;
-    work k = make(0x17, spec.head_dim, 64, spec.query_heads);
+    work k = make(0x17, spec.head_dim, 64, spec.query_heads * shapes[i].queries);
+    k.queries = shapes[i].queries;
     fill(&k, &spec, shapes[i].length);
-    line(name, &k, attend, 1000, "1000 calls: us");
-    for (uint32_t v = 0; v < KV_VARIANTS; v++)
-      if (k.cache[v]) kv_cache_destroy(k.cache[v]);
+    line(name, &k, attend, 1000.0 * shapes[i].queries, "1000 queries: us");
+    drop(&k);
   }
 }
 
+/* Memory that was touched before, as a cache that was reserved has it: else the first touch of each page of memory is
+ * measured too. Nothing is given back. */
+#define ARENA (640u << 20)
+static uint8_t *arena;
+static uint64_t arena_used;
+static void *arena_take(void *context, uint64_t bytes) {
+  void *p = arena + arena_used;
+  (void)context;
+  arena_used += (bytes + 63) / 64 * 64;
+  return arena_used <= ARENA ? p : NULL;
+}
+static void arena_give_back(void *context, void *p, uint64_t bytes) { (void)context, (void)p, (void)bytes; }
+
 static void appends(void) {
   kv_layer_spec spec = turbo(8, 32, 128);
-  spec.window = 0, spec.sinks = 0; /* every 64 tokens seal one page */
-  work k = make(0x17, 128, 64, 32);
-  fill(&k, &spec, 1);
-  for (uint32_t v = 0; v < KV_VARIANTS; v++) {
-    kv_error error;
-    if (k.cache[v]) kv_cache_reset(k.cache[v], &error);
+  const kv_allocator touched = {NULL, arena_take, arena_give_back};
+  if (strstr("append turbo 8 x 128, touched memory", only)) {
+    work k = make(0x17, 128, 64, 32);
+    arena = room(ARENA);
+    allocator = &touched;
+    fill(&k, &spec, 200);
+    allocator = NULL;
+    line("append turbo 8 x 128, touched memory", &k, append, 64, "token");
+    drop(&k);
+    free(arena);
   }
-  line("append turbo 8 x 128, amortised", &k, append, 64, "token");
+  if (strstr("append turbo 8 x 128, fresh memory", only)) {
+    work k = make(0x17, 128, 64, 32);
+    fill(&k, &spec, 200);
+    line("append turbo 8 x 128, fresh memory", &k, append, 64, "token");
+    drop(&k);
+  }
+  if (strstr("append turbo 8 x 128, 4096 at once", only)) {
+    work k = make(0x17, 128, 4096, 32);
+    k.keep = room(4ull * 4096 * 1024), k.y = room(4ull * 4096 * 1024);
+    for (uint64_t i = 0; i < 4096 * 1024; i++) k.keep[i] = k.y[i] = draw_float();
+    fill(&k, &spec, 1);
+    line("append turbo 8 x 128, 4096 at once", &k, append_all, 4096, "token");
+    drop(&k);
+  }
 }
 
 int main(int count, char **arguments) {
