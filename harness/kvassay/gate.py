@@ -117,7 +117,9 @@ def judge(
     question = question or Question.of(found)
     _check_stages(found, book)
     asked = (RUN, *question.suites)
-    rules = tuple(rule for rule in book.rules if not question.suites or rule.suite in asked)
+    rules = tuple(
+        rule for rule in book.rules if not question.suites or not set(asked).isdisjoint(rule.suites)
+    )
     verdicts = tuple(
         _verdict(target, preset, found, question.scope, rules, book)
         for target in question.targets

@@ -31,7 +31,10 @@ STATISTICS: Final[Mapping[str, Callable[[Sequence[float]], float]]] = {
 
 @dataclass(frozen=True)
 class Rule:
-    """One threshold. `maximum` and `minimum` are None where the rule has no such bound."""
+    """One threshold. `maximum` and `minimum` are None where the rule has no such bound.
+
+    `suites` are those that measure it: the one its check is named after unless it says otherwise.
+    """
 
     name: str
     title: str
@@ -43,14 +46,10 @@ class Rule:
     scope: str
     requires: tuple[str, ...]
     subject: str
+    suites: tuple[str, ...]
     reason: str
     date: datetime.date
     remedy: str
-
-    @property
-    def suite(self) -> str:
-        """The suite whose records it reads."""
-        return self.check.partition(".")[0]
 
     @property
     def bound(self) -> str:
@@ -187,7 +186,7 @@ _TEXTS: Final = ("name", "title", "check", "statistic", "unit", "scope", "reason
 
 def _parse_rule(entry: Mapping[str, Any]) -> Rule:
     where = f"rules.toml: rule {entry.get('name')!r}"
-    known = {*_TEXTS, "subject", "max", "min", "requires", "date"}
+    known = {*_TEXTS, "subject", "suites", "max", "min", "requires", "date"}
     if unknown := sorted(set(entry) - known):
         raise RecordError(f"{where}: unknown field {unknown[0]!r}{did_you_mean(unknown[0], known)}")
     for name in _TEXTS:
@@ -207,6 +206,7 @@ def _parse_rule(entry: Mapping[str, Any]) -> Rule:
         minimum=float(entry["min"]) if "min" in entry else None,
         requires=tuple(entry.get("requires", ())),
         subject=entry.get("subject", ""),
+        suites=tuple(entry.get("suites", (entry["check"].partition(".")[0],))),
         date=entry["date"],
     )
 

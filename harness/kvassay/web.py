@@ -14,7 +14,6 @@ from typing import Final
 from .errors import RegistryError
 
 WEB_GROUP: Final = "kvassay.web"
-HOST_NAME: Final = "kvassay.mjs"
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,8 @@ def test_all_rules_pass() -> None:
         "quality.chat_nll_rise",
         "performance.transform_cost",
         "wasm.growth_events",
+        "browser.mismatches",
+        "browser.time_ratio",
     )
 
 
@@ -118,9 +120,16 @@ def test_suites_narrow_the_rules() -> None:
     records = [r for r in good_records() if r.suite in ("parity", "run")]
     narrow = Question("default", (TARGET,), (PRESET,), suites=("parity",))
     judgement = judge(records, narrow)
-    assert {rule.suite for rule in judgement.rules} == {"run", "parity"}
+    assert {suite for rule in judgement.rules for suite in rule.suites} == {"run", "parity"}
     assert judgement.exit_status == 0
     assert judge(records, question()).exit_status == 2
+
+
+def test_a_rule_that_two_suites_measure_is_asked_of_either() -> None:
+    for suite in ("wasm", "browser"):
+        narrow = Question("browser", (TARGET,), (PRESET,), suites=(suite,))
+        judgement = judge(good_records(scope="browser"), narrow)
+        assert "wasm.growth_events" in [rule.name for rule in judgement.rules]
 
 
 def test_records_are_judged_again_by_the_question_they_answer() -> None:

@@ -24,6 +24,7 @@ SESSIONS = {
     "correctness",
     "parity",
     "memory",
+    "browser",
     "lint",
     "types",
     "build",
@@ -71,6 +72,8 @@ def test_promised_entry_points_are_there() -> None:
         ("kvassay.suites", "parity"),
         ("kvassay.suites", "memory"),
         ("kvassay.suites", "quality"),
+        ("kvassay.suites", "browser"),
+        ("kvassay.web", "wasm"),
         ("pytest11", "kvassay_suites"),
     }
 

@@ -50,7 +50,7 @@ def list_all(verbose: Verbose = False) -> int:
     console.print(table)
     table = _table("Suites", "suite", "rules")
     for suite in dict.fromkeys(suite.name for suite in choose_suites([])):
-        names = [rule.name for rule in rulebook().rules if rule.suite == suite]
+        names = [rule.name for rule in rulebook().rules if suite in rule.suites]
         table.add_row(suite, ", ".join(names) or "-")
     console.print(table)
     return 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -112,17 +111,11 @@ class Visit:
     def missing(self, check: str, unit: str) -> list[Record]:
         """Where no browser measured anything: a record that says so, and never passes.
 
-        Node may be missing: what it lacks is in the records of `browser.engine`.
+        Node may be missing: what it lacks is in the records of `run.engine`.
         """
         found = [
             record(
-                "browser.engine",
-                self.stage,
-                self.backend,
-                self.variant,
-                0,
-                "runs",
-                1,
+                *("run.engine", "", self.backend, self.variant, 0, "runs", 1),
                 subject=name,
                 detail={"reason": reason},
             )
@@ -143,7 +136,7 @@ def list_engines(names: Sequence[str]) -> list[Record]:
     """Which engines there are, and why others are not."""
     return [
         record(
-            *("browser.engine", "", "", "", not engine.reason, "runs", 1),
+            *("run.engine", "", "", "", not engine.reason, "runs", 1),
             subject=engine.label,
             detail={"program": engine.program, "reason": engine.reason},
         )
@@ -181,14 +174,15 @@ def measure_sessions(
     """Growth of linear memory after the first of a hundred sessions, and its size."""
     visit, records = Visit(backend, variant, group), []
     for ready in visit.engines():
-        found = sessions.run(ready.backend, ready.backend.memory, sessions.SESSIONS[depth])
+        found = sessions.run(ready.backend, sessions.SESSIONS[depth])
+        growth = ("wasm.growth_events", ready, found.growths, "growths", found.sessions - 1)
         records += [
-            visit.record(
-                *("wasm.growth_events", ready, found.growths, "growths"),
-                found.sessions - 1,
-                **found.detail,
-            ),
+            visit.record(*growth, **found.detail),
             visit.record("browser.memory_bytes", ready, found.bytes, "bytes", found.sessions),
+            visit.record(
+                *("browser.mismatches", ready, found.mismatches, "values", found.comparisons),
+                "outputs of the last session",
+            ),
         ]
     return [*records, *visit.missing("wasm.growth_events", "growths")]
 
@@ -200,24 +194,21 @@ def measure_speed(
     visit, records = Visit(backend, variant, group), []
     shape = timing.SHAPES[depth]
     own = kvassay.load(backend, variant)
+    unit = "of the time in wasmtime"
     for ready in visit.engines():
         found = timing.beside(ready.backend, own, shape)
-        detail = {**found.detail, "shape": shape.describe()}
-        each = statistics.median(found.engine) * 1e6 / shape.tokens
+        detail = {**found.evidence, "shape": shape.describe()}
+        # Times of a machine that was busy with something else are no measurement.
+        samples = 0 if found.problem else len(found.engine)
+        each = found.median * 1e9 / shape.tokens
         records.append(
-            visit.record(
-                *("browser.token_time", ready, each, "ns a token"), len(found.engine), **detail
-            )
+            visit.record("browser.token_time", ready, each, "ns a token", samples, **detail)
         )
         if ready.engine.name in _TIMED:
             records.append(
-                visit.record(
-                    *("browser.time_ratio", ready, found.ratio, "of the time in wasmtime"),
-                    len(found.engine),
-                    **detail,
-                )
+                visit.record("browser.time_ratio", ready, found.ratio, unit, samples, **detail)
             )
-    return [*records, *visit.missing("browser.time_ratio", "of the time in wasmtime")]
+    return [*records, *visit.missing("browser.time_ratio", unit)]
 
 
 def _check_module(visit: Visit, backend: RemoteBackend) -> None:

@@ -49,15 +49,15 @@ class RemoteBackend(Backend):
         return {name: int(value) for name, value in head.items() if name != "digests"}
 
     def supports(self, spec: Spec) -> Support:
-        head, _ = self.call("supports", spec=_plain(spec))
+        head, _ = self.call("supports", spec=plain(spec))
         return Support(bool(head["ok"]), str(head["reason"]))
 
     def prepare(self, spec: Spec, threads: int = 1) -> Cache:
-        head, _ = self.call("prepare", spec=_plain(spec))
+        head, _ = self.call("prepare", spec=plain(spec))
         return RemoteCache(self, spec, head["cache"])
 
     def restore_bytes(self, spec: Spec, data: bytes, threads: int = 1) -> Cache:
-        head, _ = self.call("restore", data, spec=_plain(spec))
+        head, _ = self.call("restore", data, spec=plain(spec))
         return RemoteCache(self, spec, head["cache"])
 
 
@@ -132,7 +132,7 @@ class RemoteCache(Cache):
         return self._call("dump")[1][0]
 
 
-def _plain(spec: Spec) -> dict[str, Any]:
+def plain(spec: Spec) -> dict[str, Any]:
     """The spec as JSON can carry it: JavaScript's numbers end at 2^53."""
     data: dict[str, Any] = json.loads(json.dumps(spec.to_dict()))
     return {**data, "seed": str(spec.seed)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Mapping
@@ -21,6 +22,9 @@ from .remote import RemoteBackend, RemoteCache
 #: A sample lasts at least this, and 50 steps of the clock (page/clock.mjs).
 _LEAST_SECONDS: Final = 0.02
 _CHUNK: Final = 1024
+_LEAST_SAMPLES: Final = 4
+#: How far apart the quartiles of the samples may be.
+_STEADY: Final = 1.5
 #: Turns before the first that counts: engines compile hot code again.
 _WARM_UP: Final = 3
 
@@ -70,9 +74,35 @@ class Times:
     detail: dict[str, Any]
 
     @property
+    def median(self) -> float:
+        """Of the samples in the engine; NaN without any."""
+        return statistics.median(self.engine) if self.engine else math.nan
+
+    @property
     def ratio(self) -> float:
         """Median in the engine over the median here."""
-        return statistics.median(self.engine) / statistics.median(self.own)
+        return self.median / statistics.median(self.own)
+
+    @property
+    def evidence(self) -> dict[str, Any]:
+        """For the record: every sample in microseconds, and why they say nothing, if so."""
+        return {
+            **self.detail,
+            "problem": self.problem,
+            "engine_us": [round(1e6 * seconds, 1) for seconds in self.engine],
+            "wasmtime_us": [round(1e6 * seconds, 1) for seconds in self.own],
+        }
+
+    @property
+    def problem(self) -> str:
+        """Why these samples say nothing, "" if they do."""
+        for side, seconds in (("engine", self.engine), ("wasmtime", self.own)):
+            if len(seconds) < _LEAST_SAMPLES:
+                return f"{side}: {len(seconds)} samples are long enough for its clock"
+            low, _, high = statistics.quantiles(seconds, n=4)
+            if high > _STEADY * low:
+                return f"{side}: quartiles {1e6 * low:.0f} and {1e6 * high:.0f} us: machine busy"
+        return ""
 
 
 def beside(backend: RemoteBackend, own: Backend, shape: Shape) -> Times:
@@ -83,52 +113,30 @@ def beside(backend: RemoteBackend, own: Backend, shape: Shape) -> Times:
         assert isinstance(there, RemoteCache)
         for cache in (there, here):
             _fill(cache, shape)
-        expected = here.attend(0, q)
-        turns = [_turn(backend, there, here, q, step, expected) for _ in range(_WARM_UP)]
-        repeats = [turns[-1][0]["repeats"], turns[-1][1]["repeats"]]
-        turns = [
-            _turn(backend, there, here, q, step, expected, *repeats) for _ in range(shape.samples)
-        ]
-    engine, own_seconds = (
-        [turn[side]["seconds"] / turn[side]["repeats"] for turn in turns] for side in (0, 1)
-    )
+        expected = here.attend(0, q).tobytes()
+
+        def turn(repeats: tuple[int | None, int | None]) -> tuple[dict[str, Any], dict[str, Any]]:
+            fields = {"cache": there.handle, "layer": 0, "step": step, "repeats": repeats[0]}
+            head, (out,) = backend.call("time", q.tobytes(), **fields)
+            if out != expected:
+                raise EngineError("what was timed in the engine has other bits than here")
+            return head, _own_sample(here, q, repeats[1])
+
+        for _ in range(_WARM_UP):
+            warm = turn((None, None))
+        repeats = (warm[0]["repeats"], warm[1]["repeats"])
+        turns = [turn(repeats) for _ in range(shape.samples)]
+    found = [sample for sample, _ in turns if not sample["refused"]]
     return Times(
-        engine,
-        own_seconds,
+        engine=[sample["ms"] / 1e3 / repeats[0] for sample in found],
+        own=[sample["seconds"] / repeats[1] for _, sample in turns],
         detail={
             "clock_step_ms": step,
-            "steps": min(turn[0]["steps"] for turn in turns),
+            "least_steps": min((sample["steps"] for sample in found), default=0),
+            "refused": len(turns) - len(found),
             "repeats": repeats,
-            "engine_us": [round(1e6 * s, 1) for s in engine],
-            "wasmtime_us": [round(1e6 * s, 1) for s in own_seconds],
         },
     )
-
-
-def _turn(
-    backend: RemoteBackend,
-    there: RemoteCache,
-    here: Cache,
-    q: FloatArray,
-    step: float,
-    expected: FloatArray,
-    engine_repeats: int | None = None,
-    own_repeats: int | None = None,
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """One sample there and one here; repeats None finds out how many make a sample."""
-    head, (out,) = backend.call(
-        "time",
-        q.tobytes(),
-        cache=there.handle,
-        layer=0,
-        step=step,
-        samples=1,
-        repeats=engine_repeats,
-    )
-    if out != expected.tobytes():
-        raise EngineError("what was timed in the engine has other bits than here; not measured")
-    (sample,) = head["samples"]
-    return {**sample, "seconds": sample["ms"] / 1e3}, _own_sample(here, q, own_repeats)
 
 
 def _own_sample(cache: Cache, q: FloatArray, repeats: int | None) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 import { clockStep, repeatsFor, sample } from "./clock.mjs";
 import { decode, digest, encode } from "./message.mjs";
 import { adversarial } from "./relaxed.mjs";
+import * as sessions from "./sessions.mjs";
 
 /** The commands; `head` is plain data, `parts` are bytes. Each returns { head, parts } or nothing. */
 class Session {
@@ -88,14 +89,22 @@ class Session {
     return { head: { step: clockStep() } };
   }
 
-  /** `samples` of attending again and again, each long enough for the clock. */
-  time({ cache, layer, step, samples, repeats }, [bytes]) {
+  /** One sample of attending again and again, and the output. */
+  time({ cache, layer, step, repeats }, [bytes]) {
     const [target, q] = [this.#cache(cache), floats(bytes)];
     const out = new Float32Array(q.length);
     const work = () => target.attend(layer, q, out);
-    const each = repeats ?? repeatsFor(work, step);
-    const taken = Array.from({ length: samples }, () => sample(work, each, step));
-    return { head: { samples: taken, repeats: each }, parts: [out] };
+    return { head: sample(work, repeats ?? repeatsFor(work, step), step), parts: [out] };
+  }
+
+  /** Parts: keys, values and queries of each model in turn. */
+  sessions({ models, count }, parts) {
+    const each = models.map((model, i) => {
+      const [keys, values, q] = parts.slice(3 * i, 3 * i + 3).map(floats);
+      return { ...model, inputs: { keys, values, q } };
+    });
+    const { memory, outputs } = sessions.run(this.library, each, count);
+    return { head: { memory }, parts: outputs };
   }
 
   relaxed() {

@@ -1,7 +1,7 @@
 // Copies the built modules beside the host, for `npm pack`; missing ones stop it.
 import { copyFile, mkdir } from "node:fs/promises";
 
-const built = new URL("../kvassay_backends/wasm/_lib/", import.meta.url);
+const built = new URL("../wasm/_lib/", import.meta.url);
 const here = new URL("wasm/", import.meta.url);
 await mkdir(here, { recursive: true });
 for (const variant of ["scalar", "simd128", "relaxed"]) {
