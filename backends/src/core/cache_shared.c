@@ -17,7 +17,8 @@ static int32_t check_config(const kv_cache_config *config, kv_error *error) {
   if (config->layers == 0 || config->layers > KV_MAX_LAYERS)
     return kv_fail(error, KV_E_ARGUMENT, "layers: %u is outside 1 .. %u", config->layers, KV_MAX_LAYERS);
   if (config->threads == 0 || config->threads > KV_MAX_THREADS)
-    return kv_fail(error, KV_E_ARGUMENT, "threads: %u is outside 1 .. %u", config->threads, KV_MAX_THREADS);
+    return kv_fail(error, KV_E_ARGUMENT, "threads: %u is outside 1 .. %u; any of these gives the same bits", config->threads,
+                   KV_MAX_THREADS);
   if (config->threads > 1 && !kv_pool_available())
     return kv_fail(error, KV_E_ARGUMENT, "threads: %u, but this build has none; use 1", config->threads);
   if (config->identity_bytes > UINT32_MAX || (config->identity == NULL && config->identity_bytes != 0))
