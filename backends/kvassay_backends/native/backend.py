@@ -33,6 +33,11 @@ class LibraryBackend(Backend):
         self.build_id = library.build_id
         self._library = library
 
+    @property
+    def library(self) -> Library:
+        """The library it runs in."""
+        return self._library
+
     def supports(self, spec: Spec) -> Support:
         check_spec(spec)
         error = self._library.new_error()

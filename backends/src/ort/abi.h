@@ -78,6 +78,7 @@ typedef struct kv_ort_op {
   X(85, KernelInfoGetAttribute_float, (const OrtKernelInfo *info, const char *name, float *out))                   \
   X(86, KernelInfoGetAttribute_int64, (const OrtKernelInfo *info, const char *name, int64_t *out))                 \
   X(87, KernelInfoGetAttribute_string, (const OrtKernelInfo *info, const char *name, char *out, size_t *size))     \
+  X(89, KernelContext_GetOutputCount, (const OrtKernelContext *context, size_t *out))                               \
   X(90, KernelContext_GetInput, (const OrtKernelContext *context, size_t index, const OrtValue **out))             \
   X(91, KernelContext_GetOutput,                                                                                   \
     (OrtKernelContext *context, size_t index, const int64_t *dims, size_t count, OrtValue **out))                  \

@@ -63,7 +63,7 @@ static int32_t choice(const kv_node *node, const OrtKernelInfo *info, const char
   }
   for (*chosen = 0; *chosen < count; ++*chosen)
     if (equal(text, names[*chosen])) return KV_OK;
-  return kv_fail(error, KV_E_SPEC, "attribute %s: no value %s; the first of them is %s", name, text, names[0]);
+  return kv_fail(error, KV_E_SPEC, "attribute %s: %s is not among its values: %s, %s ...", name, text, names[0], names[1]);
 }
 
 static const char *const modes[] = {"fp16",        "turbo:2",       "turbo:2.5",     "turbo:3",     "turbo:3.5",

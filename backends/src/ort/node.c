@@ -3,8 +3,10 @@
 #include "../core/bits.h"
 
 OrtStatus *kv_node_status(const kv_node *node, int32_t code, const char *message) {
+  static const char *const names[] = {"OK",       "ARGUMENT", "SPEC",     "VARIANT", "VALUE", "MEMORY",
+                                      "PAGE",     "IDENTITY", "TRUNCATE", "SPAN",    "STATE"};
   kv_error named;
-  kv_fail(&named, code, "node '%s': %s", node->name, message);
+  kv_fail(&named, code, "node '%s', KV_E_%s: %s", node->name, names[code], message);
   return kv_ort_status(node->api, code == KV_E_MEMORY ? KV_ORT_FAIL : KV_ORT_INVALID_ARGUMENT, named.message);
 }
 

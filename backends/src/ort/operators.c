@@ -109,11 +109,24 @@ static OrtStatus *begin(run *r, void *kernel, OrtKernelContext *context) {
   if (status) return status;
   r->workspace = kv_workspace_take(r->node, (uint64_t)r->block_bytes);
   if (!r->workspace) return kv_node_status(r->node, KV_E_MEMORY, "no memory for scratch");
+  kv_scratch_init(r->workspace->scratch, r->workspace->scratch_bytes); /* forgets what earlier runs executed */
   r->parallel = (kv_parallel){.context = r->workspace->pool, .threads = r->node->threads, .run = kv_pool_run};
   return 0;
 }
 
+/* The optional second output: 1 << variant for each variant whose kernels this run executed. */
+static OrtStatus *say_ran(const run *r) {
+  static const int64_t one[1] = {1};
+  size_t outputs = 0;
+  void *data = 0;
+  OrtStatus *status = KV_ORT(r->node->api, KernelContext_GetOutputCount)(r->context, &outputs);
+  if (!status && outputs > 1) status = output(r, 1, one, 1, &data);
+  if (data) *(int64_t *)data = kv_scratch_ran(r->workspace->scratch);
+  return status;
+}
+
 static OrtStatus *end(run *r, OrtStatus *status) {
+  if (!status) status = say_ran(r);
   if (r->workspace) kv_workspace_put(r->node, r->workspace);
   return status;
 }
@@ -250,11 +263,12 @@ static const char *ORT_CALL attend_name(const kv_ort_op *op) { (void)op; return 
 static const char *ORT_CALL scores_name(const kv_ort_op *op) { (void)op; return "Scores"; }
 static const char *ORT_CALL cpu(const kv_ort_op *op) { (void)op; return 0; }
 static int ORT_CALL cache_then_floats(const kv_ort_op *op, size_t index) { (void)op; return index ? KV_ORT_FLOAT : KV_ORT_UINT8; }
-static int ORT_CALL floats(const kv_ort_op *op, size_t index) { (void)op, (void)index; return KV_ORT_FLOAT; }
-static size_t ORT_CALL one(const kv_ort_op *op) { (void)op; return 1; }
+static int ORT_CALL cache_and_ran(const kv_ort_op *op, size_t index) { (void)op; return index ? KV_ORT_INT64 : KV_ORT_UINT8; }
+static int ORT_CALL floats_and_ran(const kv_ort_op *op, size_t index) { (void)op; return index ? KV_ORT_INT64 : KV_ORT_FLOAT; }
 static size_t ORT_CALL two(const kv_ort_op *op) { (void)op; return 2; }
 static size_t ORT_CALL three(const kv_ort_op *op) { (void)op; return 3; }
 static int ORT_CALL required(const kv_ort_op *op, size_t index) { (void)op, (void)index; return KV_ORT_REQUIRED; }
+static int ORT_CALL first_required(const kv_ort_op *op, size_t index) { (void)op; return index ? KV_ORT_OPTIONAL : KV_ORT_REQUIRED; }
 static int ORT_CALL default_memory(const kv_ort_op *op, size_t index) { (void)op, (void)index; return 0; }
 static int ORT_CALL not_variadic(const kv_ort_op *op) { (void)op; return 0; }
 
@@ -265,10 +279,10 @@ static int ORT_CALL not_variadic(const kv_ort_op *op) { (void)op; return 0; }
    .GetInputType = cache_then_floats,                                                                              \
    .GetInputTypeCount = inputs,                                                                                    \
    .GetOutputType = output_type,                                                                                   \
-   .GetOutputTypeCount = one,                                                                                      \
+   .GetOutputTypeCount = two,                                                                                      \
    .KernelDestroy = kv_node_destroy,                                                                               \
    .GetInputCharacteristic = required,                                                                             \
-   .GetOutputCharacteristic = required,                                                                            \
+   .GetOutputCharacteristic = first_required,                                                                      \
    .GetInputMemoryType = default_memory,                                                                           \
    .GetVariadicInputMinArity = not_variadic,                                                                       \
    .GetVariadicInputHomogeneity = not_variadic,                                                                    \
@@ -277,9 +291,9 @@ static int ORT_CALL not_variadic(const kv_ort_op *op) { (void)op; return 0; }
    .CreateKernelV2 = kv_node_create,                                                                               \
    .KernelComputeV2 = compute}
 
-static const kv_ort_op operators[] = {OPERATOR(append_name, three, cache_then_floats, append_compute),
-                                      OPERATOR(attend_name, two, floats, attend_compute),
-                                      OPERATOR(scores_name, two, floats, scores_compute)};
+static const kv_ort_op operators[] = {OPERATOR(append_name, three, cache_and_ran, append_compute),
+                                      OPERATOR(attend_name, two, floats_and_ran, attend_compute),
+                                      OPERATOR(scores_name, two, floats_and_ran, scores_compute)};
 
 static OrtStatus *make_domain(const OrtApi *api, OrtCustomOpDomain **domain) {
   OrtStatus *status = KV_ORT(api, CreateCustomOpDomain)("kvassay", domain);

@@ -1,0 +1,60 @@
+"""The native kernels behind ONNX Runtime's operators, as a Backend."""
+
+from __future__ import annotations
+
+from kvassay.errors import UnsupportedError
+from kvassay.protocol import Backend, Cache, Support
+from kvassay.spec import Identity, Spec
+
+from ..native.backend import LibraryBackend, check_threads, layer_fields
+from .blocks import BlockLibrary, Blocks
+from .cache import Layer, OrtCache
+from .graphs import attributes
+from .sessions import NodeSessions, options
+
+
+class OrtBackend(Backend):
+    """Executes specs through the operators `kvassay.Append`, `Attend` and `Scores`."""
+
+    def __init__(self, name: str, native: LibraryBackend) -> None:
+        self.name = name
+        self.variant = native.variant
+        self.exact = native.exact
+        self.build_id = native.build_id
+        self._native = native
+        self._blocks = BlockLibrary(native.library)
+        self._options = options(native.library.path)
+
+    def supports(self, spec: Spec) -> Support:
+        return self._native.supports(spec)
+
+    def prepare(self, spec: Spec, threads: int = 1) -> Cache:
+        return OrtCache(spec, self._layers(spec, threads), self._native.library.variants)
+
+    def restore_bytes(self, spec: Spec, data: bytes, threads: int = 1) -> Cache:
+        layers = self._layers(spec, threads)
+        return OrtCache.restored(spec, layers, self._native.library.variants, bytes(data))
+
+    def _layers(self, spec: Spec, threads: int) -> list[Layer]:
+        support = self.supports(spec)
+        if not support:
+            raise UnsupportedError(f"{self.name} {self.variant}: {support.reason}")
+        check_threads(threads)
+        who = spec.identity or Identity()
+        out = []
+        for index, layer in enumerate(spec.layer_specs):
+            page_id = {
+                "model": who.model_hash,
+                "tokenizer": who.tokenizer_hash,
+                "runtime": who.runtime_hash,
+                "layer": index,
+            }
+            given = attributes(layer, index, spec.identity, self.variant, int(threads))
+            blocks = Blocks(
+                self._blocks,
+                layer,
+                self._blocks.ffi.new("kv_layer_spec *", layer_fields(layer)),
+                self._blocks.ffi.new("kv_page_id *", page_id),
+            )
+            out.append(Layer(layer, blocks, NodeSessions(self._options, given), int(threads)))
+        return out
