@@ -207,7 +207,7 @@ def build_wasm(output: Path) -> dict[str, object]:
 
     Returns the record (WasmRecord of build_info.py).
     """
-    variants = {name: wasm_sources(name) for name in ("scalar",)}
+    variants = {name: wasm_sources(name) for name in ISA_FLAGS["wasm32"]}
     folders, left_out = BUILD_INFO["WASM_FOLDERS"], ()
     record: dict[str, object] = {
         "sources_digest": BUILD_INFO["source_digest"](folders, left_out),
