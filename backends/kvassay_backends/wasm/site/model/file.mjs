@@ -80,6 +80,7 @@ function readConfig(file, tokenizer) {
   if (unsupported) throw new ModelError(`metadata key ${unsupported} is set, which is not supported`);
   const hidden = file.integer("llama.embedding_length");
   const query_heads = file.integer("llama.attention.head_count");
+  if (!(query_heads > 0)) throw new ModelError(`query_heads is ${query_heads}, must be positive`);
   const head_dim = file.integer("llama.attention.key_length", hidden / query_heads);
   const config = {
     name: file.text("general.name", "model"),

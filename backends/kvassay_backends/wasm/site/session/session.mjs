@@ -7,14 +7,14 @@ import { cacheShape } from "../model/shape.mjs";
 import { Chat } from "./chat.mjs";
 import { sameBytes, spell } from "./words.mjs";
 
-const MEMORY_LIMIT = 2 ** 31;
+const MEMORY_LIMIT = 2 ** 31; // bytes of linear memory, model included
 
 export class Session {
   /**
    * @param {(library, name: string, progress) => Promise<object>} loadModel
    */
-  constructor(loadModel) {
-    this.loadModel = loadModel;
+  constructor(loadModel, memoryLimit = MEMORY_LIMIT) {
+    Object.assign(this, { loadModel, memoryLimit });
     this.report = () => {}; // gets {loading}, {reading}, {token} while an action runs
     this.settings = null;
     this.clear();
@@ -41,7 +41,7 @@ export class Session {
 
   async #openLibrary(settings) {
     this.library?.close();
-    this.library = await load({ variant: settings.variant || undefined, memoryLimit: MEMORY_LIMIT });
+    this.library = await load({ variant: settings.variant || undefined, memoryLimit: this.memoryLimit });
     this.cache = this.decoder = this.model = null;
     await this.#openModel(settings);
   }

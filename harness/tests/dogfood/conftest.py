@@ -1,0 +1,20 @@
+"""The page as a folder, exported once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import dogfood
+import pytest
+
+from kvassay.cli.serve import page
+from kvassay.sites import export
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The exported page, without models of files."""
+    dogfood.built()
+    folder = tmp_path_factory.mktemp("page") / "site"
+    export(page([]), folder)
+    return folder
