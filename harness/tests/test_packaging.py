@@ -24,6 +24,7 @@ SESSIONS = {
     "correctness",
     "parity",
     "memory",
+    "peers",
     "browser",
     "lint",
     "types",

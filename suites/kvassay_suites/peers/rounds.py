@@ -1,0 +1,77 @@
+"""Turns: everybody runs once a round, so that what the machine does besides hits all alike."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Final
+
+from scipy.stats import binom
+
+from .protocol import NotMeasured
+
+#: Thread pools of the one who ran last stop spinning within this.
+_PAUSE_SECONDS: Final = 0.01
+
+Turn = Callable[[], Sequence[int]]
+
+
+@dataclass
+class Series:
+    """Median ns of each round's runs, and how many runs there were; `lost` says why it ended."""
+
+    rounds: list[float] = field(default_factory=list)
+    runs: int = 0
+    lost: str = ""
+
+
+def take_turns(
+    turns: Mapping[str, Turn], rounds: int, *, seed: int = 0, pause: float = _PAUSE_SECONDS
+) -> dict[str, Series]:
+    """Call each turn once a round, in another order each round. A turn returns ns of its runs; one
+    that raises NotMeasured drops out with the reason."""
+    order = random.Random(seed)
+    series = {name: Series() for name in turns}
+    for _ in range(rounds):
+        for name in order.sample(sorted(turns), len(turns)):
+            if series[name].lost:
+                continue
+            time.sleep(pause)
+            try:
+                times = turns[name]()
+            except NotMeasured as error:
+                series[name].lost = str(error)
+                continue
+            series[name].rounds.append(median(times))
+            series[name].runs += len(times)
+    return series
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """Median of per-round ratios with a confidence interval of that median."""
+
+    median: float
+    low: float
+    high: float
+    confidence: float
+
+
+def ratio(times: Sequence[float], base: Sequence[float]) -> Ratio:
+    """How many times longer `times` took than `base`, round by round.
+
+    The interval is the sign test's: the two order statistics between which the true median lies
+    with at least 95 %, or the extremes with what they give (under six rounds), whatever the
+    distribution.
+    """
+    values = sorted(a / b for a, b in zip(times, base, strict=True))
+    n = len(values)
+
+    def covered(low: int) -> float:
+        return float(1 - 2 * binom.cdf(low, n, 0.5))
+
+    low = max((i for i in range(n // 2) if covered(i) >= 0.95), default=0)
+    return Ratio(median(values), values[low], values[n - 1 - low], covered(low))
