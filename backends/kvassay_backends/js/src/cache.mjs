@@ -1,7 +1,9 @@
 // One sequence: a kv_cache of a module (docs/lifecycle.md says what each operation does).
+import { PIECE, checkFinite, roomFor } from "./append.mjs";
 import { InputError, ModuleError, StateError } from "./errors.mjs";
 import { kv_stats } from "./layout.mjs";
 import { Block } from "./memory.mjs";
+import { layerFields } from "./spec.mjs";
 
 const PARTS = [
   "codes", "scales", "means", "headers", "residual", "sinks", "scratch", "staging", "reserved",
@@ -15,6 +17,7 @@ export class Cache {
     this.identityText = text;
     this.pointer = pointer;
     this.closed = false;
+    this.spans = Array.from({ length: full.layers }, (_, layer) => layerFields(full, layer).span);
     library.caches.add(this);
   }
 
@@ -29,7 +32,24 @@ export class Cache {
         `append: ${floatCount("keys", keys)} floats of keys and ${floatCount("values", values)} of values are not ` +
           `equal and whole tokens of ${token} floats ([tokens][kv_heads][head_dim])`,
       );
-    if (tokens === 0) return;
+    const step = Math.max(1, Math.floor(PIECE / (4 * token)));
+    const whole = keys instanceof Block || values instanceof Block || this.spans[layer] > 0;
+    if (whole || tokens <= step) {
+      if (tokens > 0) this.#appendPiece(handle, layer, keys, values, tokens);
+      return;
+    }
+    // All that can be refused is refused before the first piece.
+    checkFinite(this.spec, layer, "key", keys);
+    checkFinite(this.spec, layer, "value", values);
+    this.library.reserve(4 * PIECE + roomFor(this.library, this.spec, layer, this.layerLength(layer), tokens));
+    for (let start = 0; start < tokens; start += step) {
+      const count = Math.min(step, tokens - start);
+      const [k, v] = [keys, values].map((rows) => rows.subarray(start * token, (start + count) * token));
+      this.#appendPiece(handle, layer, k, v, count);
+    }
+  }
+
+  #appendPiece(handle, layer, keys, values, tokens) {
     this.#staged({ keys, values }, (at) =>
       this.library.call("kv_cache_append", handle, layer, at.keys, at.values, BigInt(tokens)),
     );
@@ -109,9 +129,7 @@ export class Cache {
   fork() {
     const { library } = this;
     library.call("kv_cache_fork", this.#open(), library.outBlock.address);
-    const [pointer] = library.outBlock.read(Uint32Array, 0, 1);
-    library.memory.check(pointer, 4, 4, "kv_cache_fork");
-    return new Cache(library, this.spec, this.identityText, pointer);
+    return new Cache(library, this.spec, this.identityText, library.outPointer("kv_cache_fork"));
   }
 
   /** Back to empty, byte for byte. */
@@ -124,14 +142,14 @@ export class Cache {
     const handle = this.#open();
     const { library } = this;
     library.call("kv_cache_dump_bytes", handle, library.outBlock.address);
-    const bytes = Number(library.memory.dataView(library.outBlock.address, 8, "dump").getBigUint64(0, true));
+    const bytes = library.outU64();
     if (bytes > 0xffffffff) throw new ModuleError(`kv_cache_dump_bytes: ${bytes} bytes exceed wasm32`);
     const block = library.allocate(bytes);
     try {
       library.call("kv_cache_dump", handle, block.address, BigInt(bytes));
       return block.read(Uint8Array);
     } finally {
-      if (!library.fault) block.free();
+      library.release(block);
     }
   }
 

@@ -10,6 +10,7 @@ import { complete, identityHashes, identityText, layerFields } from "./spec.mjs"
 
 const FUNCTIONS = [
   "kv_get_info", "kv_variant_name", "kv_variant_runs", "kv_supports",
+  "kv_plan_bytes", "kv_plan_init", "kv_plan_page_bytes",
   "kv_cache_create", "kv_cache_destroy", "kv_cache_append", "kv_cache_attend", "kv_cache_scores",
   "kv_cache_length", "kv_cache_page_count", "kv_cache_page", "kv_cache_truncate", "kv_cache_fork",
   "kv_cache_reset", "kv_cache_dump_bytes", "kv_cache_dump", "kv_cache_restore", "kv_cache_get_stats",
@@ -92,7 +93,7 @@ export class Library {
       }
       return { ok: true, reason: "" };
     } finally {
-      this.#release(block);
+      this.release(block);
     }
   }
 
@@ -101,7 +102,7 @@ export class Library {
     const full = complete(spec);
     return this.#withConfig(full, text, (config) => {
       this.call("kv_cache_create", config, this.outBlock.address);
-      return new Cache(this, full, text, this.#outPointer("kv_cache_create"));
+      return new Cache(this, full, text, this.outPointer("kv_cache_create"));
     });
   }
 
@@ -118,10 +119,10 @@ export class Library {
           "kv_cache_restore", config, block.address, size, this.outBlock.address, this.errorBlock.address,
         );
         if (code !== CODES.ok) throw failure(this, "kv_cache_restore", code, { expected: text, dump });
-        return new Cache(this, full, text, this.#outPointer("kv_cache_restore"));
+        return new Cache(this, full, text, this.outPointer("kv_cache_restore"));
       });
     } finally {
-      this.#release(block);
+      this.release(block);
     }
   }
 
@@ -158,7 +159,7 @@ export class Library {
     const kept = this.staging.get(purpose);
     if (kept && kept.bytes >= bytes) return kept;
     this.staging.delete(purpose);
-    if (kept) this.#release(kept);
+    if (kept) this.release(kept);
     const made = this.memory.allocate(Math.max(bytes, Math.min(2 * (kept?.bytes ?? 0), STAGING_KEPT)));
     this.staging.set(purpose, made);
     return made;
@@ -169,15 +170,22 @@ export class Library {
     for (const [purpose, block] of this.staging)
       if (block.bytes > STAGING_KEPT) {
         this.staging.delete(purpose);
-        this.#release(block);
+        this.release(block);
       }
   }
 
-  #release(block) {
+  /** Frees a block, unless the instance is lost. */
+  release(block) {
     if (!this.fault) block.free();
   }
 
-  #outPointer(name) {
+  /** The u64 that the last call left. */
+  outU64() {
+    return Number(this.memory.dataView(this.outBlock.address, 8, "result").getBigUint64(0, true));
+  }
+
+  /** The pointer that the last call, of a function of that name, left. */
+  outPointer(name) {
     const [pointer] = this.outBlock.read(Uint32Array, 0, 1);
     this.memory.check(pointer, 4, 4, name);
     return pointer;
@@ -212,7 +220,7 @@ export class Library {
       });
       return use(address);
     } finally {
-      this.#release(block);
+      this.release(block);
     }
   }
 }
