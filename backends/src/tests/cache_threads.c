@@ -195,7 +195,7 @@ static void refused(void) {
 #if defined(__x86_64__)
 static uint32_t control(void) { return __builtin_ia32_stmxcsr(); }
 static void set_control(uint32_t to) { __builtin_ia32_ldmxcsr(to); }
-#define HOSTILE 0x1f80u | 0x8040u | 0x6000u /* flush to zero, denormals are zero, round towards zero */
+#define HOSTILE 0xe040u /* flush to zero, denormals are zero, round towards zero, every exception traps */
 #elif defined(__aarch64__)
 static uint64_t control(void) {
   uint64_t fpcr;
