@@ -135,6 +135,13 @@ def types(session: nox.Session) -> None:
 
 
 @nox.session(venv_backend="none")
+def ort_abi(session: nox.Session) -> None:
+    """Our declarations of ONNX Runtime's interface against its official header."""
+    prepare(session, project=False)
+    run(session, "python", "backends/ort_abi.py")
+
+
+@nox.session(venv_backend="none")
 def build(session: nox.Session) -> None:
     """Rebuild the native library in place after a change to the C sources."""
     prepare(session, project=False)
