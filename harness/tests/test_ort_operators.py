@@ -18,7 +18,7 @@ from kvassay_backends.ort.provider import OrtBackendProvider
 from kvassay_backends.ort.sessions import options
 from kvassay_backends.reference import backend as reference
 
-SHAPE = {"layers": 1, "kv_heads": 2, "query_heads": 4, "head_dim": 64, "page_tokens": 16}
+SHAPE: dict[str, Any] = {"layers": 1, "kv_heads": 2, "query_heads": 4, "head_dim": 64, "page_tokens": 16}
 SPEC = Spec(
     **SHAPE,
     keys="turbo:3.5",
@@ -215,7 +215,7 @@ def test_one_bad_sequence_leaves_all_of_them_alone(session_options: Any) -> None
 def test_an_output_that_is_another_buffer_is_refused_unless_a_copy_is_asked_for(
     session_options: Any,
 ) -> None:
-    feeds = {
+    feeds: dict[str, Any] = {
         "cache": aligned(BYTES),
         "keys": rows(1, 5, 2, 64),
         "values": rows(2, 5, 2, 64),
