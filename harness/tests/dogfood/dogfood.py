@@ -1,12 +1,14 @@
-"""The page for the tests: exported, driven in Node, and a small model with quantized weights."""
+"""The page for the tests: exported, driven in Node and in Chromium; a small quantized model."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,6 +18,7 @@ import pytest
 from gguf.quants import quantize
 
 from kvassay_backends.web import assets
+from kvassay_suites.browser.engines import candidates
 
 _DRIVER: Final = Path(__file__).with_name("driver.mjs")
 _LEAST_NODE: Final = 20
@@ -150,3 +153,86 @@ def _shapes() -> dict[str, tuple[int, ...]]:
         ):
             shapes[f"blk.{layer}.{name}.weight"] = shape
     return shapes
+
+
+@contextmanager
+def chromium() -> Iterator[Any]:
+    """A started Chromium; skips with the reason where there is none."""
+    (engine,) = candidates("chromium", "")
+    if engine.reason:
+        pytest.skip(engine.reason)
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        # A container's root has no namespaces for Chromium's sandbox; the page is our own.
+        browser = playwright.chromium.launch(
+            executable_path=engine.program, chromium_sandbox=os.geteuid() != 0
+        )
+        yield browser
+        browser.close()
+
+
+class Visit:
+    """The page in a tab, by clicks. `complaints`: errors of the console and foreign requests."""
+
+    def __init__(self, browser: Any, url: str, **options: Any) -> None:
+        self.url = url
+        self.page = browser.new_page(**options)
+        self.page.set_default_timeout(10 * 60_000)
+        self.complaints: list[str] = []
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("console", self._console)
+        self.page.on("request", self._request)
+
+    def _console(self, message: Any) -> None:
+        if message.type in ("error", "warning"):
+            self.complaints.append(message.text)
+
+    def _request(self, request: Any) -> None:
+        if not request.url.startswith((self.url, "data:")):
+            self.complaints.append(f"request to {request.url}")
+
+    def open(self) -> None:
+        """Until the session is ready."""
+        self.page.goto(self.url)
+        self.page.wait_for_selector("#facts dl")
+        self.idle()
+
+    def idle(self) -> None:
+        """Until the session does nothing."""
+        self.page.wait_for_selector("#session[aria-busy=false]")
+
+    def text(self, selector: str) -> str:
+        """What is to be read there."""
+        return str(self.page.locator(selector).inner_text())
+
+    def press(self, button: str) -> str:
+        """Presses a button of the session; returns what it did."""
+        self.page.click(f"#{button}")
+        self.idle()
+        return self.text("#outcome")
+
+    def choose(self, name: str, value: str) -> str:
+        """Changes a choice of the session; returns what it did."""
+        self.page.select_option(f"#{name}", value)
+        self.idle()
+        return self.text("#outcome")
+
+    def say(self, text: str) -> None:
+        """One turn of the conversation."""
+        self.page.fill("#text", text)
+        self.press("send")
+
+    def facts(self) -> dict[str, str]:
+        """The figures about the cache."""
+        facts = self.page.locator("#facts .fact").all()
+        return {
+            fact.locator("dt").inner_text(): fact.locator("dd").inner_text().strip()
+            for fact in facts
+        }
+
+    def run_suites(self) -> None:
+        """Until the suites have run."""
+        self.page.click("#run")
+        self.page.wait_for_selector("#progress", state="visible")
+        self.page.wait_for_selector("#run:enabled")

@@ -6,7 +6,7 @@ import base64
 import random
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import dogfood
 import numpy as np
@@ -43,7 +43,7 @@ def compare(model: models.Model, found: dict[str, Any], prompts: list[list[int]]
 
 @pytest.mark.parametrize("kind", ["gqa", "mha", "mqa"])
 def test_a_tiny_model_has_the_weights_of_python_to_the_bit_and_its_tokens(
-    site: Path, kind: str
+    site: Path, kind: Literal["gqa", "mha", "mqa"]
 ) -> None:
     prompts = [models.tiny_tokens(n, seed=n).tolist() for n in PROMPTS]
     request = {"model": f"tiny-{kind}", "preset": "fp16", "prompts": prompts, "n": 6}
