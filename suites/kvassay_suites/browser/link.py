@@ -115,7 +115,11 @@ class Link:
 
         Raises EngineFailure for an error of the command, EngineError where no answer came.
         """
-        self._commands.put(encode({"command": command, **fields}, parts))
+        return self.send(encode({"command": command, **fields}, parts), timeout)
+
+    def send(self, message: bytes, timeout: float = 300.0) -> tuple[Head, list[bytes]]:
+        """The same for a command that is encoded already."""
+        self._commands.put(message)
         head, found = self._reply(timeout)
         if not head.pop("ok"):
             raise EngineFailure(head)
