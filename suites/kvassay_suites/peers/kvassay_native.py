@@ -21,8 +21,9 @@ from .protocol import NotMeasured, Peer, Prepared, Result
 BACKEND: Final = "native"
 #: The control that every other variant has to beat.
 _SCALAR: Final = "scalar"
-#: 3.5-bit keys and 3-bit values leave a fifth of the values' size; 4-bit keys a tenth.
-_TOLERANCE: Final = {"turbo": 0.3, "fp16": 1e-2, "4 bits": 0.15}
+#: Of flat attention over many tokens 3.5-bit keys and 3-bit values leave an error of about 0.3,
+#: and 4-bit keys one of 0.1 in scores.
+_TOLERANCE: Final = {"turbo": 0.4, "fp16": 1e-2, "4 bits": 0.15}
 
 
 def _spec(case: Case, type_: str) -> Spec:

@@ -135,7 +135,7 @@ def test_every_peer_loads_without_its_package(name: str) -> None:
     peer = load_peer(PEERS[name])
     offered = {case.name: peer.types(case) for case in CASES.values()}
     assert any(offered.values())
-    assert all(0 <= tolerance <= 0.3 for types in offered.values() for tolerance in types.values())
+    assert all(0 <= tolerance <= 0.4 for types in offered.values() for tolerance in types.values())
 
 
 def test_inputs_are_exact_in_fp16_and_the_same_again(tmp_path: Path) -> None:
@@ -177,7 +177,7 @@ WRONG: dict[str, Callable[[Inputs], Any]] = {
 def test_wrong_attention_is_refused_at_the_widest_tolerance(fault: str) -> None:
     inputs = make_inputs(CASES["decode-64-2048"])
     with pytest.raises(NotMeasured, match="wrong result"):
-        require_right(WRONG[fault](inputs).astype(np.float32), inputs.expected, 0.3)
+        require_right(WRONG[fault](inputs).astype(np.float32), inputs.expected, 0.4)
 
 
 def test_right_attention_passes_the_narrowest_tolerance() -> None:
