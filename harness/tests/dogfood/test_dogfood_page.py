@@ -121,7 +121,7 @@ def test_a_conversation_and_what_every_button_does(browser: Any, address: str) -
         identity = visit.facts()["Identity"]
 
         assert "Read 674 tokens of sample text" in visit.press("feed")
-        assert visit.facts()["Tokens held"].startswith("702\n8 sealed pages")
+        assert visit.facts()["Tokens held"].startswith("702\n8 live pages")
         assert "less than fp16" in visit.facts()["Bytes held"]
 
         assert "Identical: all" in visit.press("check")
@@ -137,7 +137,7 @@ def test_a_conversation_and_what_every_button_does(browser: Any, address: str) -
         told = visit.choose("span", "128")
         assert told.startswith("refused: span")
         assert "The 674 tokens were computed again." in told
-        assert "\n0 sealed pages" in visit.facts()["Tokens held"]
+        assert "\n0 live pages" in visit.facts()["Tokens held"]
         assert visit.facts()["Identity"] != identity
 
         told = visit.choose("preset", "fp16")
@@ -160,7 +160,7 @@ def test_a_conversation_and_what_every_button_does(browser: Any, address: str) -
         assert visit.facts()["Tokens held"].startswith("0\n")
 
         table = visit.text("#history")
-        for action in ("New session", "Send", "Variant: scalar", "Model: Tiny, 4 heads", "Reset"):
+        for action in ("New session", "Send", "Variant: scalar", "Model: tiny: 4 heads (MHA)", "Reset"):
             assert action in table
 
 

@@ -4,9 +4,9 @@ import { fetchModel } from "../model/file.mjs";
 import { tinyModel } from "../model/tiny.mjs";
 
 export const TINY = {
-  "tiny-gqa": "Tiny, 6 query heads on 2 KV heads",
-  "tiny-mha": "Tiny, 4 heads",
-  "tiny-mqa": "Tiny, 4 query heads on 1 KV head",
+  "tiny-gqa": "tiny: 6 heads on 2 (GQA)",
+  "tiny-mha": "tiny: 4 heads (MHA)",
+  "tiny-mqa": "tiny: 4 heads on 1 (MQA)",
 };
 
 /** Name and label of each model; a folder without models.json has the tiny ones. */

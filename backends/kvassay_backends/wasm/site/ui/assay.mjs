@@ -74,14 +74,15 @@ export class AssayPanel {
   }
 
   #results(outcomes) {
-    byId("results").replaceChildren(
+    const results = [
       html("h3", {}, "Rules"),
       this.#rules(outcomes),
       this.#faults(),
       html("div", { class: "plots" }, this.#parityPlot(), this.#memoryPlot(), ...this.#speedPlots()),
       html("h3", {}, "Variants"),
       this.#variantTable(),
-    );
+    ];
+    byId("results").replaceChildren(...results.filter((part) => part !== null));
   }
 
   #rules(outcomes) {
@@ -142,7 +143,7 @@ export class AssayPanel {
       }));
       const xs = [...new Set(mine.map(({ context }) => context))];
       const y = `ns a token, 4 query heads, d = 128; clock step ${(mine[0].clock_ms * 1000).toPrecision(3)} \u00b5s`;
-      return lines(series, { title: `Attention, ${name}`, x: "context", y, xs, format: (v) => String(Math.round(v)) });
+      return lines(series, { title: `Attention, ${name}`, x: "context", y, xs, log: true, format: (v) => String(Math.round(v)) });
     });
   }
 

@@ -6,13 +6,21 @@ const WIDTH = 460;
 const HEIGHT = 220;
 const EDGE = { left: 58, right: 14, top: 12, bottom: 34 };
 
-/** About four round numbers from 0 to at least `most`. */
-function ticks(most) {
-  if (!(most > 0)) return [0, 1];
-  const rough = most / 4;
-  const power = 10 ** Math.floor(Math.log10(rough));
-  const step = power * [1, 2, 2.5, 5, 10].find((factor) => factor * power >= rough);
-  return Array.from({ length: Math.ceil(most / step - 1e-9) + 1 }, (_, i) => i * step);
+/** From 0 to at least the largest value, in about four round steps. */
+function linear(values) {
+  const most = Math.max(...values, 0) || 1;
+  const power = 10 ** Math.floor(Math.log10(most / 4));
+  const step = power * [1, 2, 2.5, 5, 10].find((factor) => factor * power >= most / 4);
+  const levels = Array.from({ length: Math.ceil(most / step - 1e-9) + 1 }, (_, i) => i * step);
+  return { levels, height: (value) => value / levels.at(-1) };
+}
+
+/** Powers of ten around positive values. */
+function logarithmic(values) {
+  const low = Math.floor(Math.log10(Math.min(...values)));
+  const high = Math.max(low + 1, Math.ceil(Math.log10(Math.max(...values))));
+  const levels = Array.from({ length: high - low + 1 }, (_, i) => 10 ** (low + i));
+  return { levels, height: (value) => (Math.log10(value) - low) / (high - low) };
 }
 
 const text = (x, y, content, anchor = "middle") => svg("text", { x, y, "text-anchor": anchor }, content);
@@ -20,15 +28,16 @@ const text = (x, y, content, anchor = "middle") => svg("text", { x, y, "text-anc
 /**
  * Lines over a common axis.
  * @param {{label: string, points: [number, number][]}[]} series
- * @param {{title: string, x: string, y: string, format?: (v: number) => string, xs?: number[]}} about `xs`: ticks
+ * @param {{title: string, x: string, y: string, format?: (v: number) => string, xs?: number[], log?: boolean}} about
+ *   `xs`: marks of the x axis; `log`: of the y axis
  */
-export function lines(series, { title, x, y, format = String, xs }) {
+export function lines(series, { title, x, y, format = String, xs, log = false }) {
   const points = series.flatMap((one) => one.points);
   const left = Math.min(...points.map(([at]) => at), ...(xs ?? []));
   const right = Math.max(...points.map(([at]) => at), left + 1);
-  const levels = ticks(Math.max(...points.map(([, value]) => value), 0));
+  const { levels, height } = (log ? logarithmic : linear)(points.map(([, value]) => value));
   const toX = (at) => EDGE.left + ((at - left) / (right - left)) * (WIDTH - EDGE.left - EDGE.right);
-  const toY = (value) => HEIGHT - EDGE.bottom - (value / levels.at(-1)) * (HEIGHT - EDGE.top - EDGE.bottom);
+  const toY = (value) => HEIGHT - EDGE.bottom - height(value) * (HEIGHT - EDGE.top - EDGE.bottom);
   const grid = levels.flatMap((level) => [
     svg("line", { class: "grid", x1: EDGE.left, x2: WIDTH - EDGE.right, y1: toY(level), y2: toY(level) }),
     text(EDGE.left - 8, toY(level) + 4, format(level), "end"),

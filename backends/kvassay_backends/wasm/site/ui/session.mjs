@@ -53,7 +53,7 @@ export class SessionPanel {
 
   async #choose(choice) {
     const label = byId(choice).closest("label").firstChild.textContent.trim();
-    const chosen = byId(choice).selectedOptions[0].textContent.split(":")[0];
+    const chosen = byId(choice).selectedOptions[0].textContent;
     const done = await this.#act(`${label}: ${chosen}`, this.state ? "configure" : "open", this.#settings());
     if (!done && this.state) for (const name of CHOICES) byId(name).value = String(this.state.settings[name]);
   }
@@ -147,7 +147,7 @@ export class SessionPanel {
       html(
         "dl",
         {},
-        fact("Tokens held", spell.count(tokens), `${pages} sealed pages a layer`),
+        fact("Tokens held", spell.count(tokens), `${pages} live pages a layer`),
         fact("Bytes held", spell.bytes(held), ratio),
         fact("Linear memory", spell.bytes(memory.bytes), `${memory.growths} growths, model included`),
         fact("Identity", html("code", {}, identity), `${model.name}, ${variant}`),
