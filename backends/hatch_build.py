@@ -228,7 +228,7 @@ def build_wasm(output: Path) -> dict[str, object]:
         modules = {}
         for name, found in variants.items():
             module = made / f"kvassay-{name}.wasm"
-            _link_wasm(found, build_id, module)
+            link_wasm(found, build_id, module)
             content = module.read_bytes()
             modules[name] = {
                 "file": module.name,
@@ -243,7 +243,8 @@ def build_wasm(output: Path) -> dict[str, object]:
     return record
 
 
-def _link_wasm(files: Mapping[Path, tuple[str, ...]], build_id: str, module: Path) -> None:
+def link_wasm(files: Mapping[Path, tuple[str, ...]], build_id: str, module: Path) -> None:
+    """Compile the files and link them into `module`."""
     include = (f"-I{SOURCES / 'include'}", f"-I{SOURCES}", f"-I{SOURCES / 'wasm' / 'libc'}")
     flags = (*WASM_MACHINE, *_COMMON_FLAGS, *include)
     objects = _compile(files, (*flags, '-DKV_BUILD_NAME="wasm"'), build_id, module.parent)
