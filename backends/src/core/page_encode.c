@@ -73,25 +73,39 @@ static void encode_signs(const source *s, float maximum) {
   store_scales(s, w->norms, KV_KEY_NORMS, KV_NORM_MAXIMA);
 }
 
+/* Tiles and scales, and codes too, which the sign projection needs. */
+static void encode_pieces(const source *s, const kv_codec *codec, int keys, int unbiased, uint8_t *tiles) {
+  const kv_kernels *k = s->plan->kernels;
+  kv_encoder *w = s->work;
+  const uint32_t d = s->plan->spec.head_dim, tokens = s->plan->spec.page_tokens;
+  for (uint32_t first = 0; first < tokens; first += KV_GROUP) {
+    const uint32_t count = block_of(s->plan, first);
+    load_rotated(s, first, count, w->y);
+    k->quantize(codec, d, unbiased, w->y, count, w->codes + first * d, w->scales + first, w->ran);
+  }
+  (keys ? k->pack_keys : k->pack_values)(codec, d, w->codes, tokens, tiles, w->ran);
+}
+
 static void encode_turbo(const source *s) {
   const kv_plan *plan = s->plan;
-  const kv_kernels *k = plan->kernels;
   kv_encoder *w = s->work;
-  const uint32_t d = plan->spec.head_dim, tokens = plan->spec.page_tokens, keys = s->stream == KV_STREAM_KEYS;
+  const uint32_t tokens = plan->spec.page_tokens;
+  const int keys = s->stream == KV_STREAM_KEYS;
   const kv_codec *codec = keys ? &plan->key : &plan->value;
-  for (uint32_t first = 0; first < tokens; first += KV_GROUP) {
-    const uint32_t count = block_of(plan, first);
-    load_rotated(s, first, count, w->y);
-    k->quantize(codec, d, keys && codec->family == KV_FAMILY_TURBO, w->y, count, w->codes + first * d,
-                w->scales + first, w->ran);
+  const int unbiased = keys && codec->family == KV_FAMILY_TURBO;
+  uint8_t *tiles = place(s, keys ? KV_KEY_CODES : KV_VALUE_CODES);
+  if (plan->kernels->encode && codec->family != KV_FAMILY_QJL) {
+    const kv_transform t = kv_plan_transform(plan, s->stream);
+    plan->kernels->encode(codec, &t, keys, unbiased, s->rows->data + s->head * s->rows->head_stride,
+                          s->rows->token_stride, s->mean, tokens, tiles, w->scales, w->ran);
+  } else {
+    encode_pieces(s, codec, keys, unbiased, tiles);
   }
   for (uint32_t j = 0; j < tokens; j++) w->scales[j] = w->scales[j] * plan->store;
   if (!keys) {
-    k->pack_values(codec, d, w->codes, tokens, place(s, KV_VALUE_CODES), w->ran);
     store_scales(s, w->scales, KV_VALUE_SCALES, KV_VALUE_MAXIMA);
     return;
   }
-  k->pack_keys(codec, d, w->codes, tokens, place(s, KV_KEY_CODES), w->ran);
   float maximum = store_scales(s, w->scales, KV_KEY_SCALES, KV_KEY_MAXIMA);
   if (codec->family == KV_FAMILY_QJL) encode_signs(s, maximum);
 }

@@ -20,7 +20,7 @@
 #define KV_KERNEL(name) KV_NAMED(name, KV_ISA)
 #define KV_RAN(ran) (*(ran) |= 1u << KV_ISA_BIT)
 #define KV_DECLARE_ALL(isa) KV_DECLARE_KERNELS(isa)
-#define KV_TABLE_OF(isa) KV_KERNEL_TABLE(isa)
+#define KV_TABLE_OF(isa) {KV_KERNEL_LIST(isa), .encode = kv_encode_##isa}
 
 KV_DECLARE_ALL(KV_ISA);
 

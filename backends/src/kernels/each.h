@@ -1,5 +1,5 @@
 /* The list of kernels, once: KV_DECLARE_KERNELS(avx2) declares kv_forward_avx2 and so on,
- * KV_KERNEL_TABLE(avx2) is the table that holds them. */
+ * KV_KERNEL_TABLE(avx2) is the table that holds them, but for `encode`, which a variant may lack. */
 #ifndef KV_KERNELS_EACH_H
 #define KV_KERNELS_EACH_H
 
@@ -25,6 +25,9 @@
                           uint32_t *ran);                                                                              \
   void kv_pack_values_##isa(const kv_codec *codec, uint32_t d, const uint8_t *codes, uint32_t tokens, uint8_t *tiles,  \
                             uint32_t *ran);                                                                            \
+  void kv_encode_##isa(const kv_codec *codec, const kv_transform *t, int keys, int unbiased, const uint16_t *x,        \
+                       uint64_t stride, const uint16_t *mean, uint32_t tokens, uint8_t *tiles, float *scales,          \
+                       uint32_t *ran);                                                                                 \
   float kv_query8_##isa(const float *z, uint32_t d, int8_t *qi, uint32_t *ran);                                        \
   float kv_query15_##isa(const float *z, const float *step, uint32_t d, int16_t *qi, uint32_t *ran);                   \
   void kv_keyscan_##isa(const kv_codec *codec, uint32_t d, const uint8_t *tiles, uint32_t tokens, const int8_t *q,     \
@@ -49,35 +52,37 @@
                              float be, uint32_t *ran);                                                                 \
   void kv_blend_rows_##isa(float *acc, const float *x, uint32_t n, float al, float be, uint32_t *ran)
 
-#define KV_KERNEL_TABLE(isa)                                                                                           \
-  {.narrow = kv_narrow_##isa,                                                                                          \
-   .widen = kv_widen_##isa,                                                                                            \
-   .mean = kv_mean_##isa,                                                                                              \
-   .crc32 = kv_crc32_##isa,                                                                                            \
-   .forward = kv_forward_##isa,                                                                                       \
-   .inverse = kv_inverse_##isa,                                                                                        \
-   .quantize = kv_quantize_##isa,                                                                                      \
-   .residual = kv_residual_##isa,                                                                                      \
-   .affine_keys = kv_affine_keys_##isa,                                                                                \
-   .affine_values = kv_affine_values_##isa,                                                                            \
-   .pack_keys = kv_pack_keys_##isa,                                                                                    \
-   .pack_values = kv_pack_values_##isa,                                                                                \
-   .query8 = kv_query8_##isa,                                                                                          \
-   .query15 = kv_query15_##isa,                                                                                        \
-   .keyscan = kv_keyscan_##isa,                                                                                        \
-   .keyscan15 = kv_keyscan15_##isa,                                                                                    \
-   .valuesum = kv_valuesum_##isa,                                                                                      \
-   .maximum = kv_maximum_##isa,                                                                                        \
-   .exponentials = kv_exponentials_##isa,                                                                              \
-   .dots = kv_dots_##isa,                                                                                              \
-   .weighted = kv_weighted_##isa,                                                                                      \
-   .logits = kv_logits_##isa,                                                                                          \
-   .add_logits = kv_add_logits_##isa,                                                                                  \
-   .affine_logits = kv_affine_logits_##isa,                                                                            \
-   .shift = kv_shift_##isa,                                                                                            \
-   .weigh = kv_weigh_##isa,                                                                                            \
-   .blend = kv_blend_##isa,                                                                                            \
-   .blend_affine = kv_blend_affine_##isa,                                                                              \
-   .blend_rows = kv_blend_rows_##isa}
+#define KV_KERNEL_LIST(isa)                                                                                            \
+  .narrow = kv_narrow_##isa,                                                                                           \
+  .widen = kv_widen_##isa,                                                                                             \
+  .mean = kv_mean_##isa,                                                                                               \
+  .crc32 = kv_crc32_##isa,                                                                                             \
+  .forward = kv_forward_##isa,                                                                                         \
+  .inverse = kv_inverse_##isa,                                                                                         \
+  .quantize = kv_quantize_##isa,                                                                                       \
+  .residual = kv_residual_##isa,                                                                                       \
+  .affine_keys = kv_affine_keys_##isa,                                                                                 \
+  .affine_values = kv_affine_values_##isa,                                                                             \
+  .pack_keys = kv_pack_keys_##isa,                                                                                     \
+  .pack_values = kv_pack_values_##isa,                                                                                 \
+  .query8 = kv_query8_##isa,                                                                                           \
+  .query15 = kv_query15_##isa,                                                                                         \
+  .keyscan = kv_keyscan_##isa,                                                                                         \
+  .keyscan15 = kv_keyscan15_##isa,                                                                                     \
+  .valuesum = kv_valuesum_##isa,                                                                                       \
+  .maximum = kv_maximum_##isa,                                                                                         \
+  .exponentials = kv_exponentials_##isa,                                                                               \
+  .dots = kv_dots_##isa,                                                                                               \
+  .weighted = kv_weighted_##isa,                                                                                       \
+  .logits = kv_logits_##isa,                                                                                           \
+  .add_logits = kv_add_logits_##isa,                                                                                   \
+  .affine_logits = kv_affine_logits_##isa,                                                                             \
+  .shift = kv_shift_##isa,                                                                                             \
+  .weigh = kv_weigh_##isa,                                                                                             \
+  .blend = kv_blend_##isa,                                                                                             \
+  .blend_affine = kv_blend_affine_##isa,                                                                               \
+  .blend_rows = kv_blend_rows_##isa
+
+#define KV_KERNEL_TABLE(isa) {KV_KERNEL_LIST(isa)}
 
 #endif

@@ -70,6 +70,11 @@ typedef struct kv_kernels {
   void (*pack_values)(const kv_codec *codec, uint32_t d, const uint8_t *codes, uint32_t tokens, uint8_t *tiles,
                       uint32_t *ran);
 
+  /* widen, forward, quantize and pack in one, of turbo codes: fp16 rows of one head, `tokens` a multiple of 16, to the
+   * tiles of keys or values and scales without the gain. NULL where a variant has only the pieces. */
+  void (*encode)(const kv_codec *codec, const kv_transform *t, int keys, int unbiased, const uint16_t *x,
+                 uint64_t stride, const uint16_t *mean, uint32_t tokens, uint8_t *tiles, float *scales, uint32_t *ran);
+
   /* query (section 7): the integer query qi [d] of z with bound 127, or of z * step with bound 16256;
    * the result is its scale qs */
   float (*query8)(const float *z, uint32_t d, int8_t *qi, uint32_t *ran);

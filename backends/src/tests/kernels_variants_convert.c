@@ -1,5 +1,5 @@
-/* Conversions and CRC-32 of every variant against scalar, bit for bit: every fp16, every rounding between two of them,
- * what is refused, all lengths and places of a CRC. */
+/* Conversions, CRC-32 and the encoder of every variant against scalar, bit for bit: every fp16, every rounding between
+ * two of them, what is refused, all lengths and places of a CRC; pages in one against pages in pieces. */
 #include "variants_support.h"
 
 static const kv_kernels *S, *K;
@@ -140,6 +140,75 @@ static void crcs(uint64_t *random) {
   }
 }
 
+typedef struct encoding {
+  kv_codec codec;
+  uint32_t d, tokens, rounds;
+  uint64_t stride;
+  int keys, unbiased;
+  const uint16_t *x, *mean;
+} encoding;
+
+static void pieces(const encoding *e, const kv_transform *t, uint8_t *tiles, float *scales) {
+  float *y = block(4ull * e->tokens * e->d);
+  uint8_t *codes = block((uint64_t)e->tokens * e->d);
+  uint32_t ignored = 0;
+  S->widen(e->x, e->stride, e->tokens, e->d, e->mean, y, &ignored);
+  S->forward(t, y, e->tokens, &ignored);
+  S->quantize(&e->codec, e->d, e->unbiased, y, e->tokens, codes, scales, &ignored);
+  (e->keys ? S->pack_keys : S->pack_values)(&e->codec, e->d, codes, e->tokens, tiles, &ignored);
+  free(y);
+  free(codes);
+}
+
+static void encoded(uint64_t *random, const encoding *e) {
+  const uint64_t bytes = kv_code_bytes(&e->codec, e->tokens);
+  const uint32_t gap = 4 * pick(random, 4);
+  uint8_t *expected = block(bytes), *tiles = guarded(3, bytes, gap);
+  float scales[KV_MAX_PAGE], *out = guarded(4, 4ull * e->tokens, gap);
+  void *tables = block(kv_transform_bytes(e->d));
+  uint32_t ran = 0;
+  kv_transform_make(draw(random), KV_STREAM_KEYS, e->d, e->rounds, tables);
+  const kv_transform t = kv_transform_view(tables, e->d, e->rounds);
+  pieces(e, &t, expected, scales);
+  K->encode(&e->codec, &t, e->keys, e->unbiased, e->x, e->stride, e->mean, e->tokens, tiles, out, &ran);
+  CHECK(ran == bit && memcmp(expected, tiles, bytes) == 0 && memcmp(scales, out, 4ull * e->tokens) == 0);
+  check_gap(3, gap);
+  check_gap(4, gap);
+  free(tables);
+  free(expected);
+}
+
+/* Ordinary tokens; any fp16; subnormal ones; few values, so that many are equal. Some are equal to the mean. */
+static uint16_t token_value(uint64_t *random, uint32_t kind) {
+  switch (kind) {
+    case 0: return kv_f16(draw_float(random) * 3);
+    case 1: return draw_half(random);
+    case 2: return (uint16_t)(pick(random, 2) << 15 | pick(random, 0x400));
+    default: return kv_f16((float)((int32_t)pick(random, 3) - 1));
+  }
+}
+
+static void encoders(uint64_t *random) {
+  static const uint8_t modes[] = {0x14, 0x15, 0x16, 0x17, 0x18};
+  if (!K->encode) return;
+  for (uint32_t d = 16; d <= KV_MAX_DIM; d += 16)
+    for (uint32_t m = 0; m < sizeof modes; m++)
+      for (int keys = 0; keys < 2; keys++) {
+        encoding e = {.d = d, .tokens = 16 + 16 * pick(random, 5), .rounds = 1 + pick(random, 2),
+                      .stride = d + pick(random, 9), .keys = keys, .unbiased = (int)pick(random, 2)};
+        const uint64_t n = (e.tokens - 1) * e.stride + d;
+        const uint32_t gap = 2 * pick(random, 8), kind = pick(random, 4);
+        uint16_t *x = guarded(0, 2 * n, gap), *mean = guarded(1, 2ull * d, gap);
+        CHECK(kv_codec_of(modes[m], d, 0, &e.codec));
+        for (uint64_t i = 0; i < n; i++) x[i] = token_value(random, kind);
+        for (uint32_t c = 0; c < d; c++) mean[c] = token_value(random, kind);
+        e.x = x, e.mean = pick(random, 2) ? mean : NULL;
+        for (uint32_t j = 3; j < e.tokens; j += 5) /* vectors of zeros */
+          for (uint32_t c = 0; c < d; c++) x[j * e.stride + c] = e.mean ? mean[c] : (uint16_t)(c % 2 << 15);
+        encoded(random, &e);
+      }
+}
+
 static void test(const kv_kernels *k, uint32_t variant_bit) {
   uint64_t random = 3;
   S = kv_variants[KV_VARIANT_SCALAR].kernels;
@@ -151,6 +220,7 @@ static void test(const kv_kernels *k, uint32_t variant_bit) {
   widened(&random);
   means(&random);
   crcs(&random);
+  encoders(&random);
 }
 
 int main(void) { return for_each_variant("kernels_variants_convert", test); }

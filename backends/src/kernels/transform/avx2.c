@@ -1,4 +1,4 @@
-#include "../avx2.h"
+#include "avx2_eight.h"
 
 /* A stage within eight channels: a + b stays where the channel's bit is clear, and swapped + (-x) is a - b. */
 #define STAGE(x, swapped, signs) _mm256_add_ps(swapped, _mm256_xor_ps(x, signs))
@@ -21,38 +21,12 @@ static inline void sixteen(float *x, __m256 a, __m256 b) {
   _mm256_storeu_ps(x + 8, _mm256_sub_ps(a, b));
 }
 
-static void pairs(float *x, uint32_t d, uint32_t h) {
-  for (uint32_t i = 0; i < d; i += 2 * h)
-    for (uint32_t j = i; j < i + h; j += 8) {
-      const __m256 a = _mm256_loadu_ps(x + j), b = _mm256_loadu_ps(x + j + h);
-      _mm256_storeu_ps(x + j, _mm256_add_ps(a, b));
-      _mm256_storeu_ps(x + j + h, _mm256_sub_ps(a, b));
-    }
-}
-
-/* Stages h and 2h in one pass over memory. */
-static void fours(float *x, uint32_t d, uint32_t h) {
-  for (uint32_t i = 0; i < d; i += 4 * h)
-    for (uint32_t j = i; j < i + h; j += 8) {
-      const __m256 a = _mm256_loadu_ps(x + j), b = _mm256_loadu_ps(x + j + h);
-      const __m256 c = _mm256_loadu_ps(x + j + 2 * h), e = _mm256_loadu_ps(x + j + 3 * h);
-      const __m256 ab = _mm256_add_ps(a, b), a_b = _mm256_sub_ps(a, b);
-      const __m256 ce = _mm256_add_ps(c, e), c_e = _mm256_sub_ps(c, e);
-      _mm256_storeu_ps(x + j, _mm256_add_ps(ab, ce));
-      _mm256_storeu_ps(x + j + h, _mm256_add_ps(a_b, c_e));
-      _mm256_storeu_ps(x + j + 2 * h, _mm256_sub_ps(ab, ce));
-      _mm256_storeu_ps(x + j + 3 * h, _mm256_sub_ps(a_b, c_e));
-    }
-}
-
 /* Stages 16 and above. */
 static void wide_stages(float *x, uint32_t d, uint32_t block) {
   uint32_t h = 16;
   for (; 4 * h <= block; h *= 4) fours(x, d, h);
   if (h < block) pairs(x, d, h);
 }
-
-#include "avx2_eight.h"
 
 static void hadamard(float *x, uint32_t d, uint32_t block) {
   for (uint32_t c = 0; c < d; c += 16) sixteen(x + c, _mm256_loadu_ps(x + c), _mm256_loadu_ps(x + c + 8));
@@ -67,6 +41,21 @@ static void hadamard_flipped(float *x, const uint32_t *sign, uint32_t d, uint32_
 
 static void flip(float *x, const float *y, const uint32_t *sign, uint32_t d) {
   for (uint32_t c = 0; c < d; c += 8) _mm256_storeu_ps(x + c, flipped(y + c, sign + c));
+}
+
+static void forward_eight(const kv_transform *t, float *x) {
+  float y[8 * KV_MAX_DIM], z[8 * KV_MAX_DIM];
+  const uint32_t d = t->head_dim;
+  __m256 in[8];
+  for (uint32_t c = 0; c < d; c += 8) {
+    transposed(x + c, d, in);
+    first_stages(in, t->sign1 + c, y + 8 * c);
+  }
+  const float *last = forward_rest(t, y, z);
+  for (uint32_t c = 0; c < d; c += 8) {
+    transposed(last + 8 * c, 8, in);
+    for (uint32_t i = 0; i < 8; i++) _mm256_storeu_ps(x + i * d + c, in[i]);
+  }
 }
 
 /* Gathered one by one: vpgatherdd costs more on every CPU of this instruction set's first ten years. */

@@ -24,6 +24,30 @@ static inline void transposed(const float *x, uint32_t stride, __m256 out[8]) {
   }
 }
 
+static void pairs(float *x, uint32_t d, uint32_t h) {
+  for (uint32_t i = 0; i < d; i += 2 * h)
+    for (uint32_t j = i; j < i + h; j += 8) {
+      const __m256 a = _mm256_loadu_ps(x + j), b = _mm256_loadu_ps(x + j + h);
+      _mm256_storeu_ps(x + j, _mm256_add_ps(a, b));
+      _mm256_storeu_ps(x + j + h, _mm256_sub_ps(a, b));
+    }
+}
+
+/* Stages h and 2h in one pass over memory. */
+static void fours(float *x, uint32_t d, uint32_t h) {
+  for (uint32_t i = 0; i < d; i += 4 * h)
+    for (uint32_t j = i; j < i + h; j += 8) {
+      const __m256 a = _mm256_loadu_ps(x + j), b = _mm256_loadu_ps(x + j + h);
+      const __m256 c = _mm256_loadu_ps(x + j + 2 * h), e = _mm256_loadu_ps(x + j + 3 * h);
+      const __m256 ab = _mm256_add_ps(a, b), a_b = _mm256_sub_ps(a, b);
+      const __m256 ce = _mm256_add_ps(c, e), c_e = _mm256_sub_ps(c, e);
+      _mm256_storeu_ps(x + j, _mm256_add_ps(ab, ce));
+      _mm256_storeu_ps(x + j + h, _mm256_add_ps(a_b, c_e));
+      _mm256_storeu_ps(x + j + 2 * h, _mm256_sub_ps(ab, ce));
+      _mm256_storeu_ps(x + j + 3 * h, _mm256_sub_ps(a_b, c_e));
+    }
+}
+
 /* Stages 1, 2 and 4 of eight channels, each with its sign, to y. */
 static inline void first_stages(const __m256 in[8], const uint32_t *sign, float *y) {
   __m256 x[8], z[8];
@@ -39,57 +63,47 @@ static inline void first_stages(const __m256 in[8], const uint32_t *sign, float 
   }
 }
 
-/* Stages h, 2h, 4h and 8h in one pass: sixteen numbers fill the registers. */
-static void sixteens(float *y, uint32_t n, uint32_t h) {
-  for (uint32_t i = 0; i < n; i += 16 * h)
-    for (uint32_t j = i; j < i + h; j += 8) {
-      __m256 x[16];
+/* Stages 8, 16, 32 and 64 in one pass: sixteen channels fill the registers. */
+static void sixteens(float *y, uint32_t d) {
+  for (uint32_t c = 0; c < d; c += 128)
+    for (float *x = y + 8 * c; x < y + 8 * c + 64; x += 8) {
+      __m256 r[16];
 #pragma GCC unroll 16
-      for (uint32_t k = 0; k < 16; k++) x[k] = _mm256_loadu_ps(y + j + k * h);
+      for (uint32_t k = 0; k < 16; k++) r[k] = _mm256_loadu_ps(x + 64 * k);
 #pragma GCC unroll 4
       for (uint32_t bit = 1; bit < 16; bit *= 2)
 #pragma GCC unroll 16
         for (uint32_t k = 0; k < 16; k++) {
           if (k & bit) continue;
-          const __m256 a = x[k], b = x[k + bit];
-          x[k] = _mm256_add_ps(a, b);
-          x[k + bit] = _mm256_sub_ps(a, b);
+          const __m256 a = r[k], b = r[k + bit];
+          r[k] = _mm256_add_ps(a, b);
+          r[k + bit] = _mm256_sub_ps(a, b);
         }
 #pragma GCC unroll 16
-      for (uint32_t k = 0; k < 16; k++) _mm256_storeu_ps(y + j + k * h, x[k]);
+      for (uint32_t k = 0; k < 16; k++) _mm256_storeu_ps(x + 64 * k, r[k]);
     }
 }
 
-/* Stages 8 and above of y [d][8]: those of wide_stages, with eight numbers a channel. */
+/* Stages 8 and above of y [d][8]. */
 static void last_stages(float *y, uint32_t d, uint32_t block) {
   uint32_t h = 8;
-  for (; 16 * h <= block; h *= 16) sixteens(y, 8 * d, 8 * h);
+  if (block >= 128) sixteens(y, d), h = 128;
   for (; 4 * h <= block; h *= 4) fours(y, 8 * d, 8 * h);
   if (h < block) pairs(y, 8 * d, 8 * h);
 }
 
-static void forward_eight(const kv_transform *t, float *x) {
-  float y[8 * KV_MAX_DIM], z[8 * KV_MAX_DIM];
+/* Behind the first stages and their signs: y [d][8] to where the result is, y or z. */
+static float *forward_rest(const kv_transform *t, float *y, float *z) {
   const uint32_t d = t->head_dim;
   __m256 in[8];
-  float *last = y;
-  for (uint32_t c = 0; c < d; c += 8) {
-    transposed(x + c, d, in);
-    first_stages(in, t->sign1 + c, y + 8 * c);
-  }
   last_stages(y, d, t->block);
-  if (t->rounds == 2) {
-    for (uint32_t c = 0; c < d; c += 8) {
-      for (uint32_t i = 0; i < 8; i++) in[i] = _mm256_loadu_ps(y + 8 * t->perm[c + i]);
-      first_stages(in, t->sign2 + c, z + 8 * c);
-    }
-    last_stages(z, d, t->block);
-    last = z;
-  }
+  if (t->rounds < 2) return y;
   for (uint32_t c = 0; c < d; c += 8) {
-    transposed(last + 8 * c, 8, in);
-    for (uint32_t i = 0; i < 8; i++) _mm256_storeu_ps(x + i * d + c, in[i]);
+    for (uint32_t i = 0; i < 8; i++) in[i] = _mm256_loadu_ps(y + 8 * t->perm[c + i]);
+    first_stages(in, t->sign2 + c, z + 8 * c);
   }
+  last_stages(z, d, t->block);
+  return z;
 }
 
 #endif
