@@ -12,9 +12,8 @@ static void activate_block(const float *x, kvd_activation *out) {
   float inverse = largest < 0x1p-110f ? 0.0f : 32767.0f / largest;
   int32_t sum = 0;
   for (uint32_t c = 0; c < KVD_BLOCK; c++) {
-    int32_t q = kvd_round(x[c] * inverse);
-    out->q[c] = (int16_t)q;
-    sum += q;
+    out->q[c] = (int16_t)kvd_round(x[c] * inverse); /* of what is not finite, anything; the logits tell */
+    sum += out->q[c];
   }
   out->scale = largest * (1.0f / 32767.0f);
   out->sum = (float)sum * out->scale;

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import random
+import subprocess
+import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
@@ -18,6 +20,7 @@ from kvassay import models
 # Relative RMS of logits. Keys and values are rounded to fp16 on their way into the cache, so a last
 # bit of a float32 sum that falls otherwise moves them by 2^-11; measured: up to 4e-4 with fp16.
 LOGITS = 2e-3
+SOURCES = Path(__file__).resolve().parents[3] / "backends" / "src"
 PROMPTS = (1, 17, 40)
 
 
@@ -112,6 +115,18 @@ def check_tokens(site: Path, path: Path, texts: list[tuple[str, bool]]) -> None:
         ids = tokenizer.encode(text, special=special, bos=False).tolist()
         assert answer["ids"] == ids, text
         assert answer["text"] == tokenizer.decode(ids, special=False)
+
+
+def test_the_kernels_against_binary64(tmp_path: Path) -> None:
+    program = tmp_path / "decoder_kernels"
+    source = SOURCES / "tests" / "decoder_kernels.c"
+    flags = ["-std=c11", "-O2", "-ffp-contract=off", "-Wall", "-Wextra", "-Werror"]
+    include = [f"-I{SOURCES}", f"-I{SOURCES / 'include'}"]
+    command = [sys.executable, "-m", "ziglang", "cc", *flags, *include, str(source), "-lm"]
+    made = subprocess.run([*command, "-o", str(program)], capture_output=True, text=True)
+    assert made.returncode == 0, made.stderr
+    done = subprocess.run([str(program)], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.model

@@ -160,7 +160,13 @@ def test_a_conversation_and_what_every_button_does(browser: Any, address: str) -
         assert visit.facts()["Tokens held"].startswith("0\n")
 
         table = visit.text("#history")
-        for action in ("New session", "Send", "Variant: scalar", "Model: tiny: 4 heads (MHA)", "Reset"):
+        for action in (
+            "New session",
+            "Send",
+            "Variant: scalar",
+            "Model: tiny: 4 heads (MHA)",
+            "Reset",
+        ):
             assert action in table
 
 

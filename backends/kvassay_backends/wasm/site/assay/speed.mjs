@@ -74,6 +74,7 @@ export async function speed(libraries, step) {
       variant: library.variant,
       value: median(times),
       unit: "ns a token and KV head, 4 query heads, head dim 128",
+      spread: Math.max(...times) / Math.min(...times),
       comparisons: times.length,
       least_steps: Math.min(...steps),
       clock_ms: tick,

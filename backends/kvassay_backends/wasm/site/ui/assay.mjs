@@ -157,7 +157,7 @@ export class AssayPanel {
         variant,
         chip(status),
         reason || "-",
-        speed ? `${speed.value.toFixed(1)} ns a token` : "-",
+        speed ? `${speed.value.toFixed(1)} ns a token, samples within ${speed.spread.toFixed(1)} \u00d7` : "-",
         html("code", {}, digest ? digest.slice(0, 12) : "-"),
         html("code", {}, build ? build.slice(0, 12) : "-"),
       ];
