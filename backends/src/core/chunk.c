@@ -17,29 +17,64 @@ void kv_fold_begin(const kv_call *call, const kv_job *job, kv_fold *fold) {
   kv_fill(fold->touched, 0, job->rows);
 }
 
-/* Softmax of one page for one row (steps 1 to 3). The row's probabilities move to place active->count, so
- * that those that take part lie one after the other. */
+/* Zeros in [0, from) and [to, count): hardly ever any. */
+static void clear_outside(float *p, uint32_t from, uint32_t to, uint32_t count) {
+  if (from) kv_fill(p, 0, from * sizeof *p);
+  if (to < count) kv_fill(p + to, 0, (count - to) * sizeof *p);
+}
+
+/* Steps 1 and 2 for one row. Its probabilities move to place active->count, so that those that take part lie one after
+ * the other; the exponents of al and be go to factors. */
 static void softmax_row(const kv_call *call, kv_worker *worker, uint32_t r, uint32_t from, uint32_t to, kv_fold *fold,
-                        kv_active *active) {
+                        kv_active *active, float (*factors)[2], float *sums) {
   const kv_plan *plan = call->plan;
-  const uint32_t tokens = plan->spec.page_tokens, i = active->count;
+  const uint32_t i = active->count;
   float *t = worker->t + r * plan->t_stride, *p = worker->t + i * plan->t_stride;
   float mp = plan->kernels->maximum(t + from, to - from, &worker->ran), stripes[16] = {0};
   fold->touched[r] = 1;
   if (fold->m[r] == KV_ABSENT) fold->m[r] = mp;
   if (mp - fold->m[r] < -40.0f) return;
   if (p != t) kv_copy(p + from, t + from, (to - from) * sizeof *p);
-  kv_fill(p, 0, from * sizeof *p);
-  kv_fill(p + to, 0, (tokens - to) * sizeof *p);
+  clear_outside(p, from, to, plan->spec.page_tokens);
   plan->kernels->exponentials(p + from, to - from, mp, stripes, from % 16, &worker->ran);
-  float m = mp > fold->m[r] ? mp : fold->m[r];
-  active->row[i] = r;
-  active->al[i] = ex2(call, fold->m[r] - m, &worker->ran);
-  active->be[i] = ex2(call, mp - m, &worker->ran);
-  float kept = fold->l[r] * active->al[i], added = kv_tree16(stripes) * active->be[i];
-  fold->l[r] = kept + added;
+  sums[i] = kv_tree16(stripes);
+  const float m = mp > fold->m[r] ? mp : fold->m[r];
+  factors[i][0] = fold->m[r] - m;
+  factors[i][1] = mp - m;
   fold->m[r] = m;
+  active->row[i] = r;
   active->count++;
+}
+
+/* Step 3, the exponentials of all rows at once. */
+static void rescale(const kv_call *call, kv_worker *worker, kv_fold *fold, kv_active *active, float (*factors)[2],
+                    const float *sums) {
+  float stripes[16] = {0};
+  const uint32_t n = (uint32_t)kv_round_up(2 * active->count, 16); /* whole registers; the rest is ex2(0) */
+  call->plan->kernels->exponentials(factors[0], n, 0.0f, stripes, 0, &worker->ran);
+  for (uint32_t i = 0; i < active->count; i++) {
+    float *l = &fold->l[active->row[i]];
+    active->al[i] = factors[i][0];
+    active->be[i] = factors[i][1];
+    float kept = *l * active->al[i], added = sums[i] * active->be[i];
+    *l = kept + added;
+  }
+}
+
+/* Asks for [p, p + bytes), so that the next page is on its way while this one is worked on: pages lie apart, and what
+ * fetches ahead by itself stops at the end of each stream. */
+static void ask_for(const uint8_t *p, uint64_t bytes) {
+#pragma GCC unroll 8
+  for (uint64_t i = 0; i < bytes; i += 64) __builtin_prefetch(p + i);
+}
+
+/* The streams of one head in groups that are read one after the other. */
+static void ask_for_streams(const kv_call *call, const kv_job *job, uint64_t page, uint32_t first, uint32_t end) {
+  const kv_layout *layout = &call->plan->layout;
+  if (page >= call->sealed) return;
+  for (uint32_t which = first; which < end; which++)
+    if (layout->head_bytes[which])
+      ask_for(kv_stream(layout, kv_call_page(call, page), which, job->head), layout->head_bytes[which]);
 }
 
 static void page_run(const kv_call *call, const kv_job *job, kv_worker *worker, uint64_t page, kv_fold *fold) {
@@ -52,13 +87,19 @@ static void page_run(const kv_call *call, const kv_job *job, kv_worker *worker, 
     row1 = r + 1;
   }
   if (row0 >= row1) return;
-  kv_active active = {0};
+  kv_active active;
+  float factors[KV_MAX_ROWS][2] = {{0}}, sums[KV_MAX_ROWS];
+  active.count = 0;
+  ask_for_streams(call, job, page + 1, KV_KEY_CODES, KV_VALUE_CODES);
   kv_page_logits(call, job, worker, page, row0, row1);
   for (uint32_t r = row0; r < row1; r++) {
     kv_row_range(job, r, first, tokens, &from, &to);
-    softmax_row(call, worker, r, from, to, fold, &active);
+    softmax_row(call, worker, r, from, to, fold, &active, factors, sums);
   }
-  if (active.count) kv_page_values(call, job, worker, page, &active, fold->acc);
+  ask_for_streams(call, job, page + 1, KV_VALUE_CODES, KV_STREAMS);
+  if (!active.count) return;
+  rescale(call, worker, fold, &active, factors, sums);
+  kv_page_values(call, job, worker, page, &active, fold->acc);
 }
 
 void kv_chunk_run(const kv_call *call, const kv_job *job, kv_worker *worker, uint64_t chunk, kv_fold *fold) {

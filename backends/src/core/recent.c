@@ -65,8 +65,8 @@ static void add_piece(const kv_call *call, kv_job *job, kv_worker *worker, const
   for (uint32_t r = 0; r < job->rows; r++) {
     float *t = worker->t + r * plan->t_stride + column;
     attended(job, piece, r, &from, &to);
-    kv_fill(t, 0, from * sizeof *t);
-    kv_fill(t + to, 0, (piece->count - to) * sizeof *t);
+    if (from) kv_fill(t, 0, from * sizeof *t);
+    if (to < piece->count) kv_fill(t + to, 0, (piece->count - to) * sizeof *t);
     if (from == to) continue;
     plan->kernels->exponentials(t + from, to - from, job->m0[r], stripes[r], phase[r], &worker->ran);
     phase[r] = (phase[r] + to - from) % 16;

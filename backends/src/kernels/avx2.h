@@ -37,6 +37,20 @@ static inline void kv_store8(float *p, uint32_t left, __m256 x) {
   if (left >= 8) _mm256_storeu_ps(p, x);
   else _mm256_maskstore_ps(p, kv_first8(left), x);
 }
+/* `body` for j = 0, 8, 16, ... below n, `left` of them: a constant 8 but for the tail. */
+#define KV_EIGHTS(j, left, n, body)                             \
+  {                                                             \
+    uint64_t j = 0;                                             \
+    _Pragma("GCC unroll 4") for (; j + 8 <= (n); j += 8) {      \
+      const uint32_t left = 8;                                  \
+      body                                                      \
+    }                                                           \
+    if (j < (n)) {                                              \
+      const uint32_t left = (n) - (uint32_t)j;                  \
+      body                                                      \
+    }                                                           \
+  }
+
 /* int32 sums as floats. */
 static inline __m256 kv_load8i(const int32_t *p, uint32_t left) {
   return _mm256_cvtepi32_ps(left >= 8 ? _mm256_loadu_si256((const __m256i *)p)

@@ -28,4 +28,16 @@
       {f##_1_1, f##_1_2, f##_1_3, f##_1_4}, {f##_2_1, f##_2_2, f##_2_3, f##_2_4}, \
       {f##_3_1, f##_3_2, f##_3_3, f##_3_4}, {f##_4_1, f##_4_2, f##_4_3, f##_4_4}};
 
+/* f_of[rows - 1]: f with the number of rows constant. */
+#define KV_ROW_INSTANCE(f, rows, parameters, ...)               \
+  static __attribute__((noinline)) void f##_##rows parameters { \
+    f(__VA_ARGS__, rows);                                       \
+  }
+#define KV_ROW_INSTANCES(f, parameters, ...)     \
+  KV_ROW_INSTANCE(f, 1, parameters, __VA_ARGS__) \
+  KV_ROW_INSTANCE(f, 2, parameters, __VA_ARGS__) \
+  KV_ROW_INSTANCE(f, 3, parameters, __VA_ARGS__) \
+  KV_ROW_INSTANCE(f, 4, parameters, __VA_ARGS__) \
+  static void(*const f##_of[4]) parameters = {f##_1, f##_2, f##_3, f##_4};
+
 #endif

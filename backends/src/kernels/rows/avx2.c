@@ -1,5 +1,6 @@
 /* Rows stored as fp16, widened once for four query rows. */
 #include "../avx2.h"
+#include "../instances.h"
 
 #define ROWS 4u
 #define INLINE static inline __attribute__((always_inline))
@@ -9,8 +10,8 @@ INLINE void stripes(const float *q, uint32_t q_stride, uint32_t d, const uint8_t
   __m256 low[ROWS], high[ROWS];
 #pragma GCC unroll 4
   for (uint32_t r = 0; r < rows; r++) low[r] = high[r] = _mm256_setzero_ps();
-  for (uint32_t c = 0; c < d; c += 16) {
-    const __m256 a = kv_load8h(x + 2 * c), b = kv_load8h(x + 2 * c + 16);
+  for (uint32_t c = 0; c < d; c += 16, x += 32) {
+    const __m256 a = kv_load8h(x), b = kv_load8h(x + 16);
 #pragma GCC unroll 4
     for (uint32_t r = 0; r < rows; r++) {
       low[r] = _mm256_add_ps(low[r], _mm256_mul_ps(_mm256_loadu_ps(q + r * q_stride + c), a));
@@ -34,33 +35,32 @@ static inline __m256 trees(const __m256 s[8]) {
   return _mm256_permutevar8x32_ps(t, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7)); /* tokens 0 2 4 6 1 3 5 7 */
 }
 
-static void dot(const float *q, uint32_t q_stride, uint32_t d, const uint8_t *x, __m256 (*out)[8], uint32_t rows) {
-  switch (rows) {
-    case 1: stripes(q, q_stride, d, x, out, 1); break;
-    case 2: stripes(q, q_stride, d, x, out, 2); break;
-    case 3: stripes(q, q_stride, d, x, out, 3); break;
-    default: stripes(q, q_stride, d, x, out, 4);
+/* Up to eight tokens. */
+INLINE void eight(const float *q, uint32_t q_stride, uint32_t d, const uint8_t *x, uint64_t stride_bytes,
+                  uint32_t count, float *t, uint32_t t_stride, uint32_t rows) {
+  __m256 s[ROWS][8];
+  for (uint32_t k = 0; k < count; k++) stripes(q, q_stride, d, x + k * stride_bytes, (__m256(*)[8])(&s[0][k]), rows);
+#pragma GCC unroll 4
+  for (uint32_t r = 0; r < rows; r++, t += t_stride) {
+    if (count == 8) _mm256_storeu_ps(t, trees(s[r]));
+    else
+      for (uint32_t k = 0; k < count; k++) t[k] = kv_tree8(s[r][k]);
   }
 }
+KV_ROW_INSTANCES(eight,
+                 (const float *q, uint32_t q_stride, uint32_t d, const uint8_t *x, uint64_t stride_bytes,
+                  uint32_t count, float *t, uint32_t t_stride),
+                 q, q_stride, d, x, stride_bytes, count, t, t_stride)
 
 void KV_KERNEL(dots)(const float *q, uint32_t q_stride, uint32_t rows, uint32_t d, const uint8_t *x,
                   uint64_t stride_bytes, uint32_t tokens, float *t, uint32_t t_stride, uint32_t *ran) {
   KV_RAN(ran);
-  for (uint32_t j = 0; j < tokens; j += 8, x += 8 * stride_bytes) {
-    const uint32_t count = tokens - j < 8 ? tokens - j : 8;
+  for (uint32_t j = 0; j < tokens; j += 8, x += 8 * stride_bytes)
     for (uint32_t r = 0; r < rows; r += ROWS) {
       const uint32_t some = rows - r < ROWS ? rows - r : ROWS;
-      float *out = t + r * t_stride + j;
-      __m256 s[ROWS][8];
-      for (uint32_t k = 0; k < count; k++)
-        dot(q + r * q_stride, q_stride, d, x + k * stride_bytes, (__m256(*)[8])(&s[0][k]), some);
-      for (uint32_t i = 0; i < some; i++, out += t_stride) {
-        if (count == 8) _mm256_storeu_ps(out, trees(s[i]));
-        else
-          for (uint32_t k = 0; k < count; k++) out[k] = kv_tree8(s[i][k]);
-      }
+      eight_of[some - 1](q + r * q_stride, q_stride, d, x, stride_bytes, tokens - j < 8 ? tokens - j : 8,
+                         t + r * t_stride + j, t_stride);
     }
-  }
 }
 
 /* Sixteen channels of `rows` sums over all tokens, in registers. */

@@ -18,15 +18,20 @@ static inline __m256 ex2(__m256 x) {
 float KV_KERNEL(maximum)(const float *t, uint32_t n, uint32_t *ran) {
   const __m256 first = _mm256_set1_ps(t[0]);
   __m256 a = first, b = first;
-  uint32_t j = 0;
+  uint64_t j = 0;
   KV_RAN(ran);
+#pragma GCC unroll 2
   for (; j + 16 <= n; j += 16) {
     a = _mm256_max_ps(_mm256_loadu_ps(t + j), a);
     b = _mm256_max_ps(_mm256_loadu_ps(t + j + 8), b);
   }
-  for (; j < n; j += 8) {
-    __m256 x = kv_load8(t + j, n - j);
-    a = _mm256_max_ps(n - j < 8 ? _mm256_blendv_ps(first, x, _mm256_castsi256_ps(kv_first8(n - j))) : x, a);
+  if (j + 8 <= n) {
+    a = _mm256_max_ps(_mm256_loadu_ps(t + j), a);
+    j += 8;
+  }
+  if (j < n) {
+    const __m256 x = kv_load8(t + j, n - (uint32_t)j);
+    b = _mm256_max_ps(_mm256_blendv_ps(first, x, _mm256_castsi256_ps(kv_first8(n - (uint32_t)j))), b);
   }
   return kv_largest8(_mm256_max_ps(a, b));
 }
@@ -51,7 +56,7 @@ static void exponentials(float *t, uint32_t n, __m256 maximum, float s[16]) {
   _mm256_storeu_ps(s, low);
   _mm256_storeu_ps(s + 8, high);
   for (uint32_t i = 0; j < n; j += 8) {
-    kv_store8(t + j, n - j, ex2(_mm256_sub_ps(kv_load8(t + j, n - j), maximum)));
+    kv_store8(t + j, n - j, ex2(_mm256_sub_ps(kv_load8(t + j, n - (uint32_t)j), maximum)));
     for (uint32_t k = j; k < n && k < j + 8; k++, i++) s[i] = s[i] + t[k];
   }
 }
