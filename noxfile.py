@@ -98,9 +98,13 @@ def memory(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def browser(session: nox.Session) -> None:
-    """The WebAssembly modules in Chromium, Firefox and Node: `kvassay gate --scope browser`."""
-    prepare(session)
+    """The WebAssembly modules in Chromium, Firefox and Node: `kvassay gate --scope browser`.
+
+    Before it the dogfood page, by clicks.
+    """
+    prepare(session, "test")
     run(session, "python", "-m", "pip", "install", "-q", *EXTRAS["browser"])
+    run(session, "pytest", "-n", "0", "harness/tests/dogfood", **ONE_THREAD)
     what = ("--backend", "wasm", "--suite", "browser", "--scope", "browser", "--jobs", "1")
     run(session, "kvassay", "gate", *what, *session.posargs)
 

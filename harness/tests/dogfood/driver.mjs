@@ -96,6 +96,12 @@ const operations = {
     return { value, comparisons, sessions: series.length };
   },
 
+  /** The names that modules export: a name that one imports and another lacks is an error here. */
+  async exports({ modules }) {
+    globalThis.self = {}; // workers answer there
+    return Promise.all(modules.map(async (name) => Object.keys(await part(name))));
+  },
+
   /** The verdict over given records. */
   async judge({ rules, records, variants }) {
     const { judge } = await part("assay/judge.mjs");

@@ -92,3 +92,34 @@ def test_the_memory_suite_sees_a_leak(site: Path, leak: int) -> None:
     assert found["sessions"] == 100
     assert found["comparisons"] == 99
     assert (found["value"] > 0) == bool(leak)
+
+
+def test_modules_find_the_names_that_they_import(site: Path) -> None:
+    names = sorted(path.relative_to(site).as_posix() for path in site.rglob("*.mjs"))
+    found = dogfood.drive(site, "exports", modules=[name for name in names if name != "app.mjs"])
+    assert len(found) > 20
+
+
+RULE = {"statistic": "sum", "maximum": 0, "minimum": None}
+CHECKS = ("run.errors", "parity.mismatches", "parity.cross_read", "wasm.growth_events")
+
+
+@pytest.mark.parametrize(
+    ("change", "verdict"),
+    [
+        ({}, "pass"),
+        ({"value": 1}, "reject"),
+        ({"comparisons": 0}, "not measured"),
+        ({"variant": "simd128"}, "not measured"),
+    ],
+)
+@pytest.mark.parametrize("check", CHECKS)
+def test_the_verdict_is_the_worst_of_all_rules(
+    site: Path, check: str, change: dict[str, Any], verdict: str
+) -> None:
+    rules = [{"name": name, "check": name, **RULE} for name in CHECKS]
+    plain = {"variant": "scalar", "value": 0, "comparisons": 5}
+    records = [{"check": name, **plain} | (change if name == check else {}) for name in CHECKS]
+    request = {"rules": rules, "records": records}
+    assert dogfood.drive(site, "judge", variants=["scalar"], **request)["verdict"] == verdict
+    assert dogfood.drive(site, "judge", variants=[], **request)["verdict"] == "not measured"

@@ -2,13 +2,12 @@
 // 50 steps of the clock. Shown, not judged: it is a fact about this device.
 
 import { preset } from "../host/kvassay.mjs";
-import { clockStep, repeatsFor, sample } from "../measure/clock.mjs";
+import { clockStep, sample } from "../measure/clock.mjs";
 import { pinned } from "./golden.mjs";
 
 export const CONTEXTS = [256, 1024, 4096];
 export const PRESETS = ["turbo", "kivi", "fp16"];
 const ROUNDS = 5;
-const LONGEST = 8; // times that a refused sample is made twice as long
 const SHAPE = { layers: 1, kv_heads: 1, query_heads: 4, head_dim: 128 };
 
 function filled(library, name, context, numbers) {
@@ -21,16 +20,13 @@ function filled(library, name, context, numbers) {
   return cache;
 }
 
-/** A sample that the clock accepts; code that got faster since its repeats were chosen needs more of them. */
-function accepted(task, tick) {
-  for (let longer = 0; ; longer++) {
-    try {
-      return { ...sample(task.work, task.repeats, tick), repeats: task.repeats };
-    } catch (error) {
-      if (!(error instanceof RangeError) || longer === LONGEST) throw error;
-      task.repeats *= 2;
-    }
-  }
+/** A sample of a task: ns a token; the first warms the code up and is not kept. */
+function measure({ work, context, times, steps }, tick, isKept) {
+  const taken = sample(work, tick);
+  if (taken.refused) throw new RangeError(`a sample of ${taken.steps} steps of the clock is no measurement`);
+  if (!isKept) return;
+  times.push((taken.ms * 1e6) / taken.repeats / context);
+  steps.push(taken.steps);
 }
 
 const median = (values) => values.toSorted((a, b) => a - b)[values.length >> 1];
@@ -52,17 +48,14 @@ export async function speed(libraries, step) {
       for (const library of libraries) {
         const cache = filled(library, name, context, numbers);
         const work = () => cache.attend(0, q, out);
-        tasks.push({ library, name, context, cache, work, repeats: repeatsFor(work, tick), times: [], steps: [] });
-        await step(tasks.length, all);
+        tasks.push({ library, name, context, cache, work, times: [], steps: [] });
       }
     }
   }
-  for (let round = 0; round < ROUNDS; round++) {
+  for (let round = 0; round <= ROUNDS; round++) {
     for (const [number, task] of tasks.entries()) {
-      const { ms, steps, repeats } = accepted(task, tick);
-      task.times.push((ms * 1e6) / repeats / task.context);
-      task.steps.push(steps);
-      await step(tasks.length * (round + 1) + number + 1, all);
+      measure(task, tick, round > 0);
+      await step(tasks.length * round + number + 1, all);
     }
   }
   return tasks.map(({ library, name, context, cache, times, steps }) => {

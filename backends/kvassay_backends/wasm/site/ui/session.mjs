@@ -139,7 +139,7 @@ export class SessionPanel {
 
   #facts() {
     const { tokens, pages, parts, held, fp16, memory, identity, variant, model } = this.state;
-    const ratio = tokens ? `${(fp16 / held).toFixed(2)} \u00d7 less than fp16` : "empty";
+    const ratio = tokens ? `${Math.round((100 * held) / fp16)} % of fp16` : "empty";
     const fact = (name, value, more) =>
       html("div", { class: "fact" }, html("dt", {}, name), html("dd", {}, value, html("small", {}, more)));
     const most = Math.max(held, fp16);
