@@ -67,8 +67,9 @@ static KV_NOINLINE void scores(kv_call *call) {
   const uint64_t jobs = call->row_blocks * call->plan->spec.kv_heads;
   portion p = {0, kv_chunk_end(call) + 1};
   while (p.first_job < jobs) {
-    uint64_t left = jobs - p.first_job;
-    uint32_t count = left < call->space.threads ? (uint32_t)left : call->space.threads;
+    uint64_t left = jobs - p.first_job, most = UINT32_MAX / p.tasks; /* tasks have 32 bits */
+    if (most > call->space.threads) most = call->space.threads;
+    uint32_t count = (uint32_t)(left < most ? left : most);
     kv_run(call, count, begin_task, &p);
     kv_run(call, (uint32_t)(count * p.tasks), score_task, &p);
     p.first_job += count;
