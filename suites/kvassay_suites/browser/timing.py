@@ -19,14 +19,16 @@ from ..common_inputs import gaussian
 from .link import EngineError
 from .remote import RemoteBackend, RemoteCache
 
-#: A sample lasts at least this, and 50 steps of the clock (page/clock.mjs).
-_LEAST_SECONDS: Final = 0.02
+#: A sample lasts this many milliseconds and steps of the engine's clock, here too. Short ones fit
+#: between other processes' turns; one of fewer than 50 steps is refused (page/clock.mjs).
+_LEAST_MS: Final = 2.0
+_STEPS: Final = 60
 _CHUNK: Final = 1024
 _LEAST_SAMPLES: Final = 4
 #: How far apart the quartiles of the samples may be.
 _STEADY: Final = 1.5
 #: Turns before the first that counts: engines compile hot code again.
-_WARM_UP: Final = 3
+_WARM_UP: Final = 20
 
 
 @dataclass(frozen=True)
@@ -59,9 +61,9 @@ class Shape:
 
 
 SHAPES: Final[Mapping[Depth, Shape]] = {
-    "quick": Shape(1, 4, 128, 1024, 5),
-    "default": Shape(2, 8, 128, 4096, 9),
-    "full": Shape(8, 32, 128, 4096, 15),
+    "quick": Shape(1, 4, 128, 1024, 25),
+    "default": Shape(2, 8, 128, 4096, 41),
+    "full": Shape(8, 32, 128, 4096, 101),
 }
 
 
@@ -109,46 +111,44 @@ def beside(backend: RemoteBackend, own: Backend, shape: Shape) -> Times:
     """Samples by turns; raises EngineError where the two give other bits."""
     q = gaussian(3, shape.query_heads, shape.head_dim)
     step = float(backend.call("clock")[0]["step"])
+    least = max(_LEAST_MS, _STEPS * step)
     with backend.prepare(shape.spec) as there, own.prepare(shape.spec) as here:
         assert isinstance(there, RemoteCache)
         for cache in (there, here):
             _fill(cache, shape)
         expected = here.attend(0, q).tobytes()
 
-        def turn(repeats: tuple[int | None, int | None]) -> tuple[dict[str, Any], dict[str, Any]]:
-            fields = {"cache": there.handle, "layer": 0, "step": step, "repeats": repeats[0]}
-            head, (out,) = backend.call("time", q.tobytes(), **fields)
+        def turn() -> tuple[dict[str, Any], float]:
+            head, (out,) = backend.call(
+                "time", q.tobytes(), cache=there.handle, layer=0, step=step, least=least
+            )
             if out != expected:
                 raise EngineError("what was timed in the engine has other bits than here")
-            return head, _own_sample(here, q, repeats[1])
+            return head, _own_sample(here, q, least)
 
         for _ in range(_WARM_UP):
-            warm = turn((None, None))
-        repeats = (warm[0]["repeats"], warm[1]["repeats"])
-        turns = [turn(repeats) for _ in range(shape.samples)]
+            turn()
+        turns = [turn() for _ in range(shape.samples)]
     found = [sample for sample, _ in turns if not sample["refused"]]
     return Times(
-        engine=[sample["ms"] / 1e3 / repeats[0] for sample in found],
-        own=[sample["seconds"] / repeats[1] for _, sample in turns],
+        engine=[sample["ms"] / 1e3 / sample["repeats"] for sample in found],
+        own=[seconds for _, seconds in turns],
         detail={
             "clock_step_ms": step,
             "least_steps": min((sample["steps"] for sample in found), default=0),
             "refused": len(turns) - len(found),
-            "repeats": repeats,
         },
     )
 
 
-def _own_sample(cache: Cache, q: FloatArray, repeats: int | None) -> dict[str, Any]:
-    count = repeats or 1
-    while True:
-        start = time.perf_counter()
-        for _ in range(count):
-            cache.attend(0, q)
+def _own_sample(cache: Cache, q: FloatArray, least: float) -> float:
+    """Seconds of one call."""
+    start, seconds, repeats = time.perf_counter(), 0.0, 0
+    while 1e3 * seconds < least:
+        cache.attend(0, q)
+        repeats += 1
         seconds = time.perf_counter() - start
-        if repeats or seconds >= _LEAST_SECONDS:
-            return {"seconds": seconds, "repeats": count}
-        count *= 2
+    return seconds / repeats
 
 
 def _fill(cache: Cache, shape: Shape) -> None:

@@ -2,7 +2,6 @@
 
 /** A sample that lasts fewer steps of the clock is no measurement. */
 export const LEAST_STEPS = 50;
-const LEAST_MS = 20;
 const LONGEST_STEP_SEARCH_MS = 200;
 
 /** The step of performance.now() in ms: the least difference of two readings that differ. */
@@ -16,22 +15,15 @@ export function clockStep() {
   return step;
 }
 
-function lasting(work, repeats) {
+/** One sample: `work` again and again for `least` ms; refused where the clock made too few steps. */
+export function sample(work, step, least) {
   const start = performance.now();
-  for (let i = 0; i < repeats; i++) work();
-  return performance.now() - start;
-}
-
-/** Repeats that make a sample three times as long as it must be: found by doubling, which warms the code up. */
-export function repeatsFor(work, step) {
-  let repeats = 1;
-  while (lasting(work, repeats) < Math.max(LEAST_MS, 3 * LEAST_STEPS * step)) repeats *= 2;
-  return repeats;
-}
-
-/** One sample: ms and how many steps of the clock it lasted; refused where these are too few. */
-export function sample(work, repeats, step) {
-  const ms = lasting(work, repeats);
-  const steps = ms / step;
-  return { ms, repeats, steps, refused: steps < LEAST_STEPS };
+  let ms = 0;
+  let repeats = 0;
+  while (ms < least) {
+    work();
+    repeats++;
+    ms = performance.now() - start;
+  }
+  return { ms, repeats, steps: ms / step, refused: ms / step < LEAST_STEPS };
 }

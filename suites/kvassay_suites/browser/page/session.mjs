@@ -1,5 +1,5 @@
 // Carries out what the Python side asks for, call by call, on one library; outputs go back as raw bytes.
-import { clockStep, repeatsFor, sample } from "./clock.mjs";
+import { clockStep, sample } from "./clock.mjs";
 import { decode, digest, encode } from "./message.mjs";
 import { adversarial } from "./relaxed.mjs";
 import * as sessions from "./sessions.mjs";
@@ -90,11 +90,10 @@ class Session {
   }
 
   /** One sample of attending again and again, and the output. */
-  time({ cache, layer, step, repeats }, [bytes]) {
+  time({ cache, layer, step, least }, [bytes]) {
     const [target, q] = [this.#cache(cache), floats(bytes)];
     const out = new Float32Array(q.length);
-    const work = () => target.attend(layer, q, out);
-    return { head: sample(work, repeats ?? repeatsFor(work, step), step), parts: [out] };
+    return { head: sample(() => target.attend(layer, q, out), step, least), parts: [out] };
   }
 
   /** Parts: keys, values and queries of each model in turn. */
