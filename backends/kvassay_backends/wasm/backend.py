@@ -36,11 +36,11 @@ class WasmBackend(Backend):
         self._module = module
         self._limits = limits or Limits()
         self._shared: Instance | None = None
-        self.exact = self._desk.exact
-        self.build_id = self._desk.build_id
+        self.exact = self.desk.exact
+        self.build_id = self.desk.build_id
 
     @cached_property
-    def _desk(self) -> Instance:
+    def desk(self) -> Instance:
         """An instance for questions that need no cache."""
         return Instance(self._module, self._limits)
 
@@ -58,17 +58,17 @@ class WasmBackend(Backend):
         """The same with one linear memory for all its caches, of at most `max_bytes`."""
         limits = self._limits if max_bytes is None else Limits(max_bytes, self._limits.fuel)
         other = WasmBackend(self.name, self._module, self.variant, limits)
-        other._shared = other._desk
+        other._shared = other.desk
         return other
 
     @property
     def memory_use(self) -> MemoryUse:
         """The one linear memory of a backend that `in_one_memory` made."""
-        return self._desk.use
+        return self.desk.use
 
     def supports(self, spec: Spec) -> Support:
         check_spec(spec)
-        desk = self._desk
+        desk = self.desk
         for layer, layer_spec in distinct_layers(spec):
             blob = layout("kv_layer_spec").pack(layer_fields(layer_spec))
             with desk.room(len(blob)) as room:

@@ -37,14 +37,14 @@ class WasmCache(Cache):
     def __init__(self, spec: Spec, instance: Instance, pointer: int) -> None:
         self.spec = spec
         self.instance = instance
-        self._pointer = pointer
+        self.pointer = pointer
         self._closed = False
         self._destroy = weakref.finalize(self, _destroy, instance, pointer)
         self._destroy.atexit = False
 
     def _open(self) -> int:
         require_open(self._closed)
-        return self._pointer
+        return self.pointer
 
     def _length(self, layer: int) -> int:
         return self.instance.call("kv_cache_length", self._open(), layer)
@@ -73,7 +73,7 @@ class WasmCache(Cache):
             self.instance.memory.write_array(room, keys)
             self.instance.memory.write_array(room + size, values)
             self.instance.check(
-                *("kv_cache_append", self._pointer, layer, room, room + size, len(keys))
+                *("kv_cache_append", self.pointer, layer, room, room + size, len(keys))
             )
 
     def _reserve(self, layer: int, tokens: int) -> None:
@@ -94,7 +94,7 @@ class WasmCache(Cache):
         with self.instance.room(2 * size) as room:
             self.instance.memory.write_array(room, queries)
             self.instance.check(
-                *("kv_cache_attend", self._pointer, layer, room, len(queries), room + size)
+                *("kv_cache_attend", self.pointer, layer, room, len(queries), room + size)
             )
             self.instance.memory.read_floats(room + size, out)
         return out.reshape(q.shape)
@@ -108,7 +108,7 @@ class WasmCache(Cache):
         with self.instance.room(query.nbytes + floats * _FLOAT) as room:
             self.instance.memory.write_array(room, query)
             result = room + query.nbytes
-            self.instance.check("kv_cache_scores", self._pointer, layer, room, result, floats)
+            self.instance.check("kv_cache_scores", self.pointer, layer, room, result, floats)
             out: FloatArray = np.empty((self.spec.query_heads, length), np.float32)
             self.instance.memory.read_floats(result, out)
         return out

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -93,7 +94,7 @@ class Instance:
         self._store.set_limits(memory_size=self.limits.memory, instances=1, memories=1, tables=8)
         with self._faults("instantiation"):
             started = self._wasmtime.Instance(self._store, module.compiled, [])
-        exports = started.exports(self._store)
+        self._exports = exports = started.exports(self._store)
         known = {**signatures(), **EXTRAS}
         self._functions = {name: exports[name] for name in module.exports & known.keys()}
         self._masks = {name: _mask(known[name][1]) for name in self._functions}
@@ -116,6 +117,10 @@ class Instance:
     def has(self, name: str) -> bool:
         """Whether the module exports a function that it may leave out."""
         return name in self._functions
+
+    def export(self, name: str) -> Callable[..., Any]:
+        """An export that is not of the interface, as a plain function."""
+        return functools.partial(self._exports[name], self._store)
 
     # ---- calls
 

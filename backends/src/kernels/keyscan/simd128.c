@@ -1,12 +1,10 @@
 /* Lane = token, summand = channel. u = centroid + 64; 64 times the sum of the query is taken off at the start. */
 #include "../tiles/simd128.h"
 
-/* Query rows of one pass, 16 bits, arranged; of a 7-bit query that the relaxed dot product takes, bytes. */
+/* Query rows of one pass. */
 typedef struct scanned {
-  int16_t q[KV_ROWS][KV_MAX_DIM];
-  const int8_t *bytes;
-  uint32_t d;
-  int32_t offset[KV_ROWS]; /* -64 * their sum */
+  v128_t columns[KV_MAX_DIM / 2]; /* two for four channels; one where bytes are multiplied as they are */
+  int32_t offset[KV_ROWS];        /* -64 * their sum */
 } scanned;
 
 /* One span of some tokens whose tiles lie one after the other: all tokens if it is the only span, else sixteen. */
@@ -43,7 +41,7 @@ KV_ALWAYS void half16(const part *p, const scanned *x, const uint8_t *tiles, uin
   v128_t sum[KV_ROWS][2];
   start(p, lane, x->offset, sum, rows);
   for (uint32_t c = p->span->first; c < end; c += 4, tiles += 8 * bits)
-    kv_add_half16(tiles, bits, half, table, x->q[0] + c, KV_MAX_DIM, rows, sum);
+    kv_add_half16(tiles, bits, half, table, x->columns + c / 2, rows, sum);
   finish(p, lane, sum, rows);
 }
 
@@ -56,12 +54,12 @@ KV_ALWAYS void half7(const part *p, const scanned *x, const uint8_t *tiles, uint
   v128_t sum[KV_ROWS][2];
   start(p, lane, x->offset, sum, rows);
   for (uint32_t c = p->span->first; c < end; c += 4, tiles += 8 * bits) {
+    const v128_t column = x->columns[c / 4];
     const v128_t u[2] = {kv_decode(tiles, bits, 2 * half, table), kv_decode(tiles, bits, 2 * half + 1, table)};
 #pragma GCC unroll 4
     for (uint32_t r = 0; r < rows; r++) {
-      const v128_t q = kv_each(x->bytes + r * x->d + c);
-      sum[r][0] = wasm_i32x4_relaxed_dot_i8x16_i7x16_add(q, u[0], sum[r][0]);
-      sum[r][1] = wasm_i32x4_relaxed_dot_i8x16_i7x16_add(q, u[1], sum[r][1]);
+      sum[r][0] = wasm_i32x4_relaxed_dot_i8x16_i7x16_add(kv_row(column, r), u[0], sum[r][0]);
+      sum[r][1] = wasm_i32x4_relaxed_dot_i8x16_i7x16_add(kv_row(column, r), u[1], sum[r][1]);
     }
   }
   finish(p, lane, sum, rows);
@@ -85,12 +83,13 @@ SCAN(scan7, half7)
 #define scan7_of scan16_of
 #endif
 
-static void arrange_bytes(const int8_t *q, uint32_t d, int16_t *out) {
+static void columns7(const int8_t *q, uint32_t d, uint32_t rows, v128_t *out) {
 #ifdef __wasm_relaxed_simd__
-  (void)q, (void)d, (void)out; /* they are taken as they are */
+  kv_columns(q, d, d / 4, rows, out);
 #else
-  for (uint32_t c = 0; c < d; c += 8) KV_STORE(out + c, wasm_i16x8_load8x8(q + c));
-  kv_arrange(out, d, out);
+  int16_t words[KV_ROWS * KV_MAX_DIM];
+  for (uint32_t c = 0; c < rows * d; c += 8) KV_STORE(words + c, wasm_i16x8_load8x8(q + c));
+  kv_columns16(words, d, rows, out);
 #endif
 }
 
@@ -120,11 +119,8 @@ void KV_KERNEL(keyscan)(const kv_codec *codec, uint32_t d, const uint8_t *tiles,
   for (uint32_t r = 0; r < rows; r += KV_ROWS, q += KV_ROWS * d, out += KV_ROWS * stride) {
     part p = {0, tiles, codec->spans == 1 ? tokens : 16, out, stride};
     const uint32_t count = rows_of(rows - r);
-    x.bytes = q, x.d = d;
-    for (uint32_t i = 0; i < count; i++) {
-      arrange_bytes(q + i * d, d, x.q[i]);
-      x.offset[i] = -KV_OFFSET * sum_bytes(q + i * d, d);
-    }
+    columns7(q, d, count, x.columns);
+    for (uint32_t i = 0; i < count; i++) x.offset[i] = -KV_OFFSET * sum_bytes(q + i * d, d);
     EACH_PART(codec, tokens, p, scan7_of[p.span->bits - 1][count - 1](&p, &x))
   }
 }
@@ -136,10 +132,8 @@ void KV_KERNEL(keyscan15)(const kv_codec *codec, uint32_t d, const uint8_t *tile
   for (uint32_t r = 0; r < rows; r += KV_ROWS, q += KV_ROWS * d, out += KV_ROWS * stride) {
     part p = {0, tiles, codec->spans == 1 ? tokens : 16, out, stride};
     const uint32_t count = rows_of(rows - r);
-    for (uint32_t i = 0; i < count; i++) {
-      kv_arrange(q + i * d, d, x.q[i]);
-      x.offset[i] = -KV_OFFSET * kv_sum16(q + i * d, d);
-    }
+    kv_columns16(q, d, count, x.columns);
+    for (uint32_t i = 0; i < count; i++) x.offset[i] = -KV_OFFSET * kv_sum16(q + i * d, d);
     EACH_PART(codec, tokens, p, scan16_of[p.span->bits - 1][count - 1](&p, &x))
   }
 }

@@ -16,8 +16,10 @@
 #define KV_LOOK_UP(table, codes) wasm_i8x16_swizzle(table, codes)
 #endif
 
+/* Of three bits, the highest bit of a code comes last: entry 2 * low + high. */
 static inline v128_t kv_table_simd128(const kv_span *span) {
-  return wasm_i8x16_add(KV_LOAD(span->book->table), wasm_i8x16_const_splat(KV_OFFSET));
+  const v128_t table = wasm_i8x16_add(KV_LOAD(span->book->table), wasm_i8x16_const_splat(KV_OFFSET));
+  return span->bits == 3 ? wasm_i8x16_shuffle(table, table, 0, 4, 1, 5, 2, 6, 3, 7, 0, 0, 0, 0, 0, 0, 0, 0) : table;
 }
 
 /* Bits 16 * quad .. of 64, each to a byte: all ones where it is set. */
@@ -33,27 +35,57 @@ KV_ALWAYS v128_t kv_spread(v128_t bits, uint32_t quad) {
   return wasm_i8x16_eq(wasm_v128_and(x, bit), bit);
 }
 
-/* Lanes 4 * quad .. of a tile. */
-KV_ALWAYS v128_t kv_codes(const uint8_t *tile, uint32_t bits, uint32_t quad) {
+/* Where lanes 4 * quad .. of a tile find their integers in the table. */
+KV_ALWAYS v128_t kv_entries(const uint8_t *tile, uint32_t bits, uint32_t quad) {
   if (bits == 4) {
     const v128_t x = KV_LOAD(tile + 16 * (quad % 2));
     return wasm_v128_and(quad < 2 ? x : wasm_u16x8_shr(x, 4), wasm_i8x16_const_splat(15));
   }
   if (bits == 1) return wasm_v128_and(kv_spread(wasm_v128_load64_zero(tile), quad), wasm_i8x16_const_splat(1));
-  const v128_t low = wasm_v128_and(wasm_u16x8_shr(KV_LOAD(tile), 2 * quad), wasm_i8x16_const_splat(3));
-  if (bits == 2) return low;
-  const v128_t high = kv_spread(wasm_v128_load64_zero(tile + 16), quad);
-  return wasm_v128_or(low, wasm_v128_and(high, wasm_i8x16_const_splat(4)));
+  const v128_t x = KV_LOAD(tile);
+  if (bits == 2) return wasm_v128_and(wasm_u16x8_shr(x, 2 * quad), wasm_i8x16_const_splat(3));
+  const v128_t low = quad == 0 ? wasm_i16x8_shl(x, 1) : wasm_u16x8_shr(x, 2 * quad - 1);
+  return wasm_i8x16_sub(wasm_v128_and(low, wasm_i8x16_const_splat(6)), kv_spread(wasm_v128_load64_zero(tile + 16), quad));
 }
 
 KV_ALWAYS v128_t kv_decode(const uint8_t *tile, uint32_t bits, uint32_t quad, v128_t table) {
-  return KV_LOOK_UP(table, kv_codes(tile, bits, quad));
+  return KV_LOOK_UP(table, kv_entries(tile, bits, quad));
+}
+
+/* Multipliers stand ready by tiles: lane r of a vector is row r's part, 32 bits of it, so that one load and a shuffle a
+ * row replace a load and a broadcast for each. Columns of four rows, those from `rows` on being 0: */
+static inline void kv_columns(const void *x, uint32_t stride_bytes, uint32_t words, uint32_t rows, v128_t *out) {
+  for (uint32_t i = 0; i < words; i += 4) {
+    v128_t row[KV_ROWS];
+#pragma GCC unroll 4
+    for (uint32_t r = 0; r < KV_ROWS; r++)
+      row[r] = r < rows ? KV_LOAD((const uint32_t *)((const uint8_t *)x + r * stride_bytes) + i) : wasm_i64x2_const_splat(0);
+    const v128_t a = wasm_i32x4_shuffle(row[0], row[1], 0, 4, 1, 5), b = wasm_i32x4_shuffle(row[2], row[3], 0, 4, 1, 5);
+    const v128_t c = wasm_i32x4_shuffle(row[0], row[1], 2, 6, 3, 7), d = wasm_i32x4_shuffle(row[2], row[3], 2, 6, 3, 7);
+    out[i] = wasm_i64x2_shuffle(a, b, 0, 2), out[i + 1] = wasm_i64x2_shuffle(a, b, 1, 3);
+    out[i + 2] = wasm_i64x2_shuffle(c, d, 0, 2), out[i + 3] = wasm_i64x2_shuffle(c, d, 1, 3);
+  }
+}
+
+/* Row r's part, to every lane. */
+KV_ALWAYS v128_t kv_row(v128_t column, uint32_t r) {
+  switch (r) {
+    case 0: return wasm_i32x4_shuffle(column, column, 0, 0, 0, 0);
+    case 1: return wasm_i32x4_shuffle(column, column, 1, 1, 1, 1);
+    case 2: return wasm_i32x4_shuffle(column, column, 2, 2, 2, 2);
+    default: return wasm_i32x4_shuffle(column, column, 3, 3, 3, 3);
+  }
 }
 
 /* 16-bit multipliers of four summands as (0, 2), (1, 3): so summands 0 and 2 of a lane are its bytes masked, 1 and 3
- * its bytes shifted, and a dot product sums two of a lane into its 32 bits. n is a multiple of 8, or of 4. */
-static inline void kv_arrange(const int16_t *x, uint32_t n, int16_t *out) {
-  for (uint32_t i = 0; i < n; i += 8) KV_STORE(out + i, wasm_i16x8_shuffle(KV_LOAD(x + i), KV_LOAD(x + i), 0, 2, 1, 3, 4, 6, 5, 7));
+ * its bytes shifted, and a dot product sums two of a lane into its 32 bits. Two columns a tile; n a multiple of 8. */
+static inline void kv_columns16(const int16_t *x, uint32_t n, uint32_t rows, v128_t *out) {
+  kv_columns(x, n * sizeof *x, n / 2, rows, out);
+  for (uint32_t i = 0; i < n / 2; i += 2) {
+    const v128_t a = out[i], b = out[i + 1];
+    out[i] = wasm_i16x8_shuffle(a, b, 0, 8, 2, 10, 4, 12, 6, 14);
+    out[i + 1] = wasm_i16x8_shuffle(a, b, 1, 9, 3, 11, 5, 13, 7, 15);
+  }
 }
 
 static inline int32_t kv_sum4(v128_t x) {
@@ -69,12 +101,10 @@ static inline int32_t kv_sum16(const int16_t *x, uint32_t n) {
   return kv_sum4(sum);
 }
 
-/* Four bytes or two words, to every lane. */
-KV_ALWAYS v128_t kv_each(const void *p) { return wasm_v128_load32_splat(p); }
-
-/* acc += half a tile times arranged 16-bit multipliers, for rows of them `stride` apart. */
-KV_ALWAYS void kv_add_half16(const uint8_t *tile, uint32_t bits, uint32_t half, v128_t table, const int16_t *x,
-                             uint32_t stride, uint32_t rows, v128_t (*acc)[2]) {
+/* acc += half a tile times the two columns of its 16-bit multipliers. */
+KV_ALWAYS void kv_add_half16(const uint8_t *tile, uint32_t bits, uint32_t half, v128_t table, const v128_t *columns,
+                             uint32_t rows, v128_t (*acc)[2]) {
+  const v128_t first = columns[0], second = columns[1];
   v128_t even[2], odd[2];
 #pragma GCC unroll 2
   for (uint32_t k = 0; k < 2; k++) {
@@ -83,14 +113,12 @@ KV_ALWAYS void kv_add_half16(const uint8_t *tile, uint32_t bits, uint32_t half, 
     odd[k] = wasm_u16x8_shr(u, 8);
   }
 #pragma GCC unroll 4
-  for (uint32_t r = 0; r < rows; r++, x += stride) {
-    const v128_t first = kv_each(x), second = kv_each(x + 2);
+  for (uint32_t r = 0; r < rows; r++)
 #pragma GCC unroll 2
     for (uint32_t k = 0; k < 2; k++) {
-      acc[r][k] = wasm_i32x4_add(acc[r][k], wasm_i32x4_dot_i16x8(even[k], first));
-      acc[r][k] = wasm_i32x4_add(acc[r][k], wasm_i32x4_dot_i16x8(odd[k], second));
+      acc[r][k] = wasm_i32x4_add(acc[r][k], wasm_i32x4_dot_i16x8(even[k], kv_row(first, r)));
+      acc[r][k] = wasm_i32x4_add(acc[r][k], wasm_i32x4_dot_i16x8(odd[k], kv_row(second, r)));
     }
-  }
 }
 
 #endif

@@ -3,7 +3,7 @@
 #include "../tiles/simd128.h"
 
 typedef struct weights {
-  int16_t w[KV_ROWS][KV_MAX_PAGE]; /* arranged */
+  v128_t columns[KV_MAX_PAGE / 2]; /* two for four tokens */
   int32_t offset[KV_ROWS];         /* -64 * their sum */
 } weights;
 
@@ -11,7 +11,7 @@ typedef struct weights {
 KV_ALWAYS void half_group(const uint8_t *tiles, uint32_t tokens, v128_t table, const weights *x, uint32_t half,
                           uint32_t step, uint32_t ahead, uint32_t bits, uint32_t rows, v128_t (*acc)[2]) {
   for (uint32_t j = 0; j < tokens; j += step, tiles += 8 * bits)
-    kv_add_half16(tiles, bits, half, table, x->w[0] + j + ahead, KV_MAX_PAGE, rows, acc);
+    kv_add_half16(tiles, bits, half, table, x->columns + (j + ahead) / 2, rows, acc);
 }
 
 KV_ALWAYS void start(const weights *x, int whole, uint32_t rows, v128_t (*acc)[2]) {
@@ -62,10 +62,8 @@ void KV_KERNEL(valuesum)(const kv_span *span, const uint8_t *tiles, uint32_t tok
   for (uint32_t r = 0; r < rows; r += KV_ROWS, w += KV_ROWS * tokens, out += KV_ROWS * stride) {
     const uint32_t count = rows - r < KV_ROWS ? rows - r : KV_ROWS;
     const uint8_t *next = tiles;
-    for (uint32_t i = 0; i < count; i++) {
-      kv_arrange(w + i * tokens, tokens, x.w[i]);
-      x.offset[i] = -KV_OFFSET * kv_sum16(w + i * tokens, tokens);
-    }
+    kv_columns16(w, tokens, count, x.columns);
+    for (uint32_t i = 0; i < count; i++) x.offset[i] = -KV_OFFSET * kv_sum16(w + i * tokens, tokens);
     for (uint32_t c = 0; c < span->channels; c += 16) {
       (span->channels - c < 16 ? narrow_of : wide_of)[span->bits - 1][count - 1](next, tokens, table, &x, out + c, stride);
       next += 2ull * tokens * span->bits;
