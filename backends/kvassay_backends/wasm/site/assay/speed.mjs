@@ -2,12 +2,13 @@
 // 50 steps of the clock. Shown, not judged: it is a fact about this device.
 
 import { preset } from "../host/kvassay.mjs";
-import { clockStep, sample } from "../measure/clock.mjs";
+import { LEAST_STEPS, clockStep, sample } from "../measure/clock.mjs";
 import { pinned } from "./golden.mjs";
 
 export const CONTEXTS = [256, 1024, 4096];
 export const PRESETS = ["turbo", "kivi", "fp16"];
 const ROUNDS = 5;
+const LEAST_MS = 20;
 const SHAPE = { layers: 1, kv_heads: 1, query_heads: 4, head_dim: 128 };
 
 function filled(library, name, context, numbers) {
@@ -22,7 +23,7 @@ function filled(library, name, context, numbers) {
 
 /** A sample of a task: ns a token; the first warms the code up and is not kept. */
 function measure({ work, context, times, steps }, tick, isKept) {
-  const taken = sample(work, tick);
+  const taken = sample(work, tick, Math.max(LEAST_MS, 3 * LEAST_STEPS * tick));
   if (taken.refused) throw new RangeError(`a sample of ${taken.steps} steps of the clock is no measurement`);
   if (!isKept) return;
   times.push((taken.ms * 1e6) / taken.repeats / context);
