@@ -1,4 +1,4 @@
-// Copies the built modules beside the host, for `npm pack`; missing ones stop it.
+// Copies the built modules and the licence beside the host, for `npm pack`; missing ones stop it.
 import { copyFile, mkdir } from "node:fs/promises";
 
 const built = new URL("../wasm/_lib/", import.meta.url);
@@ -8,3 +8,4 @@ for (const variant of ["scalar", "simd128", "relaxed"]) {
   const name = `kvassay-${variant}.wasm`;
   await copyFile(new URL(name, built), new URL(name, here));
 }
+await copyFile(new URL("../../../LICENSE", import.meta.url), new URL("LICENSE", import.meta.url));
