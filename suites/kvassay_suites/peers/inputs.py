@@ -14,6 +14,9 @@ from .cases import Case
 
 _NAMES: Final = ("q", "keys", "values", "expected")
 _BLOCK: Final = 1 << 16
+#: Of logits. Attention that is flat over many tokens averages values to almost nothing, and then
+#: errors are compared with next to nothing.
+_SPREAD: Final = np.float32(2)
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,7 @@ def make_inputs(case: Case, seed: int = 0) -> Inputs:
     if not scans:
         values = _gaussian(rng, shape)
     queries = case.queries if case.kind == "attend" else 1
-    q = _gaussian(rng, (queries, case.query_heads, case.head_dim))
+    q = _SPREAD * _gaussian(rng, (queries, case.query_heads, case.head_dim))
     if case.kind == "transform":
         expected = q[0] @ rotation(case.head_dim, 0, KEYS, 2).T
     else:

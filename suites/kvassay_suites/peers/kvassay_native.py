@@ -21,9 +21,9 @@ from .protocol import NotMeasured, Peer, Prepared, Result
 BACKEND: Final = "native"
 #: The control that every other variant has to beat.
 _SCALAR: Final = "scalar"
-#: Of flat attention over many tokens 3.5-bit keys and 3-bit values leave an error of about 0.3,
-#: and 4-bit keys one of 0.1 in scores.
-_TOLERANCE: Final = {"turbo": 0.4, "fp16": 1e-2, "4 bits": 0.15}
+#: On these inputs 3.5-bit keys and 3-bit values leave an error of 0.28 to 0.38, and 4-bit keys one
+#: of 0.1 in scores. What is wrong is farther off: twice the logits 3, half of the tokens 0.7.
+_TOLERANCE: Final = {"turbo": 0.5, "fp16": 1e-2, "4 bits": 0.15}
 
 
 def _spec(case: Case, type_: str) -> Spec:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from kvassay.records import Record, read_records
 from .__main__ import main
 from .cases import CASES, Case, find_cases
 from .inputs import Inputs, attend64, logits64, make_inputs
-from .protocol import Best, NotMeasured, Peer, Prepared, Result, Sum, need
+from .protocol import Best, NotMeasured, Sum, need
 from .results import Results
 from .rounds import ratio, take_turns
 from .session import NOT_MEASURED, PEERS, TIME, Plan, measure
@@ -29,52 +28,7 @@ from .worker import Worker, load_peer
 TINY = Case("tiny", "scores", "a small one", 2, 4, 16, 64)
 
 
-class Planted(Peer):
-    """A peer that does what its type says; it stands in for the real ones."""
-
-    name = "planted"
-
-    def types(self, case: Case) -> Mapping[str, float]:
-        return dict.fromkeys(("right", "wrong", "missing", "raises"), 1e-3)
-
-    def version(self) -> str:
-        return "planted 1"
-
-    def prepare(self, case: Case, type_: str, inputs: Inputs, threads: int) -> Prepared:
-        if type_ == "missing":
-            raise NotMeasured("no such package")
-        if type_ == "raises":
-            raise ValueError("out of luck")
-        return _Planted(inputs, type_)
-
-
-class Dying(Planted):
-    """One whose process ends in the middle of a run."""
-
-    name = "dying"
-
-    def types(self, case: Case) -> Mapping[str, float]:
-        return {"dies": 1e-3}
-
-
-class _Planted(Prepared):
-    bytes = 64
-
-    def __init__(self, inputs: Inputs, type_: str) -> None:
-        self._inputs, self._type = inputs, type_
-
-    def run(self) -> None:
-        if self._type == "dies":
-            os._exit(3)
-
-    def result(self) -> Result:
-        expected = self._inputs.expected.astype(np.float32)
-        return expected * np.float32(2 if self._type == "wrong" else 1)
-
-
-planted = Planted()
-dying = Dying()
-PLANTED, DYING = f"{__name__}:planted", f"{__name__}:dying"
+PLANTED, DYING = (f"{__package__}.planted:{name}" for name in ("planted", "dying"))
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +76,7 @@ def test_no_more_threads_than_cores() -> None:
 
 def test_what_is_no_peer_is_refused() -> None:
     with pytest.raises(KvassayError, match="is no Peer"):
-        load_peer(f"{__name__}:PLANTED")
+        load_peer(f"{__package__}.cases:CASES")
 
 
 def test_a_package_that_is_not_there_is_named() -> None:
@@ -135,7 +89,7 @@ def test_every_peer_loads_without_its_package(name: str) -> None:
     peer = load_peer(PEERS[name])
     offered = {case.name: peer.types(case) for case in CASES.values()}
     assert any(offered.values())
-    assert all(0 <= tolerance <= 0.4 for types in offered.values() for tolerance in types.values())
+    assert all(0 <= tolerance <= 0.5 for types in offered.values() for tolerance in types.values())
 
 
 def test_inputs_are_exact_in_fp16_and_the_same_again(tmp_path: Path) -> None:
@@ -177,7 +131,7 @@ WRONG: dict[str, Callable[[Inputs], Any]] = {
 def test_wrong_attention_is_refused_at_the_widest_tolerance(fault: str) -> None:
     inputs = make_inputs(CASES["decode-64-2048"])
     with pytest.raises(NotMeasured, match="wrong result"):
-        require_right(WRONG[fault](inputs).astype(np.float32), inputs.expected, 0.4)
+        require_right(WRONG[fault](inputs).astype(np.float32), inputs.expected, 0.5)
 
 
 def test_right_attention_passes_the_narrowest_tolerance() -> None:
