@@ -1,4 +1,4 @@
-"""Peers with faults, for the tests of the session. Apart from these, so that processes start fast."""
+"""Peers with faults, for the tests. Apart from these, so that their processes start fast."""
 
 from __future__ import annotations
 
