@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -15,6 +14,11 @@ from ..rules import rulebook
 from ..sites import Files, collect, export
 from ..siteserver import SiteServer
 from .terminal import Verbose, output
+
+#: What the page needs of a rule to apply and show it.
+_RULE_FIELDS: Final = (
+    "name", "title", "check", "statistic", "maximum", "minimum", "unit", "reason",
+)  # fmt: skip
 
 
 def add_to(app: typer.Typer) -> None:
@@ -63,7 +67,7 @@ def page(models: list[Path]) -> Files:
             raise InputError(f"--model: two files are called {path.name}; rename one")
         files[name] = path
         listed.append({"name": path.stem, "file": name, "bytes": path.stat().st_size})
-    rules = [{**asdict(rule), "date": rule.date.isoformat()} for rule in rulebook().rules]
+    rules = [{name: getattr(rule, name) for name in _RULE_FIELDS} for rule in rulebook().rules]
     files["models.json"] = json.dumps(listed).encode()
     files["rules.json"] = json.dumps(rules).encode()
     return files

@@ -96,6 +96,12 @@ const operations = {
     return { value, comparisons, sessions: series.length };
   },
 
+  /** The records of the speed suite. */
+  async speed({ variant }) {
+    const { speed } = await part("assay/speed.mjs");
+    return speed([await load({ variant })], async () => {});
+  },
+
   /** The names that modules export: a name that one imports and another lacks is an error here. */
   async exports({ modules }) {
     globalThis.self = {}; // workers answer there

@@ -1,4 +1,4 @@
-"""Model files that the page must refuse, with the reason and without keeping memory."""
+"""Model files that the page must refuse; its suites, which must see what is wrong."""
 
 from __future__ import annotations
 
@@ -92,6 +92,14 @@ def test_the_memory_suite_sees_a_leak(site: Path, leak: int) -> None:
     assert found["sessions"] == 100
     assert found["comparisons"] == 99
     assert (found["value"] > 0) == bool(leak)
+
+
+def test_speed_rests_on_samples_that_the_clock_can_tell(site: Path) -> None:
+    variant = "simd128" if "simd128" in dogfood.built() else "scalar"
+    records = dogfood.drive(site, "speed", variant=variant)
+    assert len(records) == 9
+    assert {record["comparisons"] for record in records} == {5}
+    assert all(record["least_steps"] >= 50 and record["value"] > 0 for record in records)
 
 
 def test_modules_find_the_names_that_they_import(site: Path) -> None:

@@ -146,10 +146,34 @@ def test_at_the_memory_cap_the_session_says_so_and_goes_on(site: Path) -> None:
     refused = [one for one in told if "CacheMemoryError" in one.get("error", "")]
     assert refused
     assert "bytes asked" in refused[0]["error"]
+    assert refused[-1]["state"]["turns"] == len(told) - 4 - len(refused)
     *_, said, checked = told
     assert said["state"]["tokens"] == 35
     assert checked["note"].startswith("Identical: ")
     assert checked["state"]["memory"]["bytes"] <= limit
+
+
+def test_a_change_that_fails_leaves_the_session_as_it_was(site: Path, tmp_path: Path) -> None:
+    hostile = tmp_path / "hostile.gguf"
+    hostile.write_bytes(b"GGUF" + bytes(100))
+    fed, model, variant, both, checked, said = run(
+        site,
+        ("feed", TEXT),
+        ("configure", {**TINY, "model": "hostile"}),
+        ("configure", {**TINY, "variant": "avx512"}),
+        ("configure", {**TINY, "variant": "scalar", "model": "hostile"}),
+        ("check",),
+        SAY,
+        models={"hostile": str(hostile)},
+    )
+    assert model["error"].startswith("ModelError: GGUF version 0")
+    assert variant["error"].startswith("InputError: variant")
+    assert both["error"].startswith("ModelError: ")
+    for failed in (model, variant, both):
+        for part in ("settings", "identity", "tokens", "turns", "variant"):
+            assert failed["state"][part] == fed["state"][part], part
+    assert checked["note"].startswith("Identical: ")
+    assert f"{len(TEXT)} tokens were reused" in said["note"]
 
 
 def test_the_marks_of_the_template_cannot_be_typed(site: Path, tmp_path: Path) -> None:

@@ -30,23 +30,25 @@ export class Session {
   /** Another model, preset, variant or span. The old cache is offered to the new one, which takes it or says why not. */
   async configure(settings) {
     const before = this.settings;
-    const kept = this.cache && !this.cache.closed && this.tokens.length ? this.cache.dump() : null;
-    if (!before || before.variant !== settings.variant) await this.#openLibrary(settings);
-    else if (before.model !== settings.model) await this.#openModel(settings);
+    const kept = this.tokens.length && !this.library.fault ? this.cache.dump() : null;
+    try {
+      await this.#open(before, settings);
+    } catch (error) {
+      if (before) await this.#goBack(before, kept);
+      throw error;
+    }
     this.cache?.close();
     this.settings = { ...settings };
     if (kept === null) return this.#begin(`${this.model.config.name} is ready with an empty cache.`);
     return this.#handOver(before, kept);
   }
 
-  async #openLibrary(settings) {
-    this.library?.close();
-    this.library = await load({ variant: settings.variant || undefined, memoryLimit: this.memoryLimit });
-    this.cache = this.decoder = this.model = null;
-    await this.#openModel(settings);
-  }
-
-  async #openModel({ model }) {
+  async #open(before, { variant, model }) {
+    if (!before || before.variant !== variant || this.library.fault) {
+      const library = await load({ variant: variant || undefined, memoryLimit: this.memoryLimit });
+      this.library?.close();
+      Object.assign(this, { library, cache: null, decoder: null, model: null });
+    } else if (before.model === model) return;
     this.cache?.close();
     this.decoder?.free();
     this.model?.block.free();
@@ -54,6 +56,14 @@ export class Session {
     this.model = await this.loadModel(this.library, model, (loaded, total) => this.report({ loading: loaded / total }));
     this.decoder = new Decoder(this.library, this.model);
     this.chat = new Chat(this.model.tokenizer);
+  }
+
+  /** After a change that failed: the session as it was. */
+  async #goBack(before, kept) {
+    if (this.model) return; // nothing was touched
+    await this.#open(null, before);
+    if (kept) this.cache = this.library.restore(this.spec, kept);
+    else this.#begin("");
   }
 
   get spec() {
@@ -87,6 +97,7 @@ export class Session {
 
   /** A clean session: the cache is closed, another one made. */
   newSession() {
+    if (this.library.fault) return this.configure(this.settings);
     this.cache.close();
     return this.#begin("The old cache was closed, its memory went back to the arena, and a new one was made.");
   }
@@ -150,27 +161,32 @@ export class Session {
   async feed(text) {
     const ids = this.model.tokenizer.encode(text).slice(0, this.model.config.context - this.tokens.length - 1);
     if (ids.length === 0) return { note: "The context is full: forget a turn or start a new session." };
-    this.turns.push({ start: this.tokens.length, pending: this.pending });
+    const read = [...this.pending, ...ids];
     const started = performance.now();
-    await this.#extend([...this.pending, ...ids]);
-    this.pending = [];
-    return { note: `Read ${ids.length} tokens of sample text at ${spell.rate(ids.length, started)}.` };
+    await this.#asTurn(() => this.#extend(read));
+    return { note: `Read ${read.length} tokens of sample text at ${spell.rate(read.length, started)}.` };
   }
 
   /** One turn: reads the text, answers greedily. `reuse` false computes the whole context again first. */
   async say(text, { limit, reuse }) {
     this.stopped = false;
-    const turn = { start: this.tokens.length, pending: this.pending };
     const ids = [...this.pending, ...this.chat.turn(text, this.turns.length === 0)];
-    if (turn.start + ids.length + limit > this.model.config.context) {
+    if (this.tokens.length + ids.length + limit > this.model.config.context) {
       return { refused: "The context is full: forget a turn or start a new session." };
     }
+    return this.#asTurn(() => this.#turn(ids, limit, reuse));
+  }
+
+  /** Counts what `run` reads as a turn; one of which nothing could be read leaves no trace. */
+  async #asTurn(run) {
+    const turn = { start: this.tokens.length, pending: this.pending };
     this.turns.push(turn);
     this.pending = [];
     try {
-      return await this.#turn(ids, limit, reuse);
+      return await run();
     } catch (error) {
-      if (this.tokens.length === turn.start) Object.assign(this, { pending: this.turns.pop().pending });
+      if (this.tokens.length <= turn.start) this.turns = this.turns.filter((other) => other !== turn);
+      if (this.tokens.length === turn.start) this.pending = turn.pending;
       throw error;
     }
   }
@@ -198,7 +214,6 @@ export class Session {
       settings: this.settings,
       model: config,
       variant: this.library.variant,
-      report: this.library.report,
       tokens: this.cache.length,
       turns: this.turns.length,
       pages: this.library.raw("kv_cache_page_count", this.cache.pointer, 0),
@@ -256,11 +271,13 @@ export class Session {
   #restoreTo(held) {
     try {
       this.cache.truncate(held.length);
-      this.tokens = held;
     } catch {
+      held = [];
       this.cache.reset();
-      this.clear();
     }
+    this.tokens = held;
+    this.pending = [];
+    this.turns = this.turns.filter(({ start }) => start < held.length);
   }
 
   /** Lets messages in, so that a person can stop the model. */

@@ -94,7 +94,9 @@ export class SessionPanel {
       this.#syncLog(state.turns);
       return true;
     } catch (error) {
-      this.#note(label, { error: `${error.name}: ${error.message}` }, this.state ? await this.worker.call("state") : null);
+      const state = this.state ? await this.worker.call("state").catch(() => null) : null;
+      this.#note(label, { error: `${error.name}: ${error.message}` }, state);
+      if (state) this.#syncLog(state.turns);
       return false;
     } finally {
       this.#busy(false, false);
@@ -138,7 +140,7 @@ export class SessionPanel {
   }
 
   #facts() {
-    const { tokens, pages, parts, held, fp16, memory, identity, variant, model } = this.state;
+    const { tokens, pages, parts, held, fp16, memory, identity, variant, ran, model } = this.state;
     const ratio = tokens ? `${Math.round((100 * held) / fp16)} % of fp16` : "empty";
     const fact = (name, value, more) =>
       html("div", { class: "fact" }, html("dt", {}, name), html("dd", {}, value, html("small", {}, more)));
@@ -150,7 +152,7 @@ export class SessionPanel {
         fact("Tokens held", spell.count(tokens), `${pages} live pages a layer`),
         fact("Bytes held", spell.bytes(held), ratio),
         fact("Linear memory", spell.bytes(memory.bytes), `${memory.growths} growths, model included`),
-        fact("Identity", html("code", {}, identity), `${model.name}, ${variant}`),
+        fact("Identity", html("code", {}, identity), `${model.name}, ${ran.join() || variant}`),
       ),
       stack(Object.entries(parts), most, spell.bytes),
       this.#plot(),
