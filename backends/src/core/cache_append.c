@@ -106,19 +106,19 @@ static int32_t reserve_pages(kv_cache *cache, uint32_t layer, uint64_t count, re
   return KV_OK;
 }
 
-static int32_t reserve(kv_cache *cache, uint32_t layer, uint64_t tokens, reservation *out, kv_error *error) {
+static uint64_t least(uint64_t a, uint64_t b) { return a < b ? a : b; }
+
+/* For tokens that are still to be written, and for pages. */
+static int32_t reserve(kv_cache *cache, uint32_t layer, uint64_t tokens, uint64_t pages, reservation *out,
+                       kv_error *error) {
   const kv_layer_spec *spec = &cache->shared->specs[layer];
   const kv_layer *at = &cache->layers[layer];
-  uint64_t end = at->length + tokens;
-  uint64_t sinks = end < spec->sinks ? end : spec->sinks;
-  uint64_t beyond = tokens - (sinks - at->sinks.count);
-  int32_t code = reserve_store(cache, spec, &at->sinks, sinks, spec->sinks, &out->sinks, error);
+  const uint64_t sinks = least(tokens, spec->sinks - at->sinks.count);
+  const uint64_t full = (uint64_t)spec->window + spec->page_tokens;
+  int32_t code = reserve_store(cache, spec, &at->sinks, at->sinks.count + sinks, spec->sinks, &out->sinks, error);
   if (code == KV_OK)
-    code = reserve_store(cache, spec, &at->residual, at->residual.count + beyond,
-                         (uint64_t)spec->window + spec->page_tokens, &out->residual, error);
-  if (code == KV_OK)
-    code = reserve_pages(cache, layer, kv_pages_sealed(spec, end) - kv_pages_sealed(spec, at->length), out, error);
-  return code;
+    code = reserve_store(cache, spec, &at->residual, at->residual.count + tokens - sinks, full, &out->residual, error);
+  return code == KV_OK ? reserve_pages(cache, layer, pages, out, error) : code;
 }
 
 static void give_back(kv_cache *cache, uint32_t layer, reservation *from) {
@@ -151,14 +151,20 @@ static void use(kv_cache *cache, uint32_t layer, reservation *from) {
 
 /* ---- 3. write: from here on nothing is refused ---- */
 
-/* Encodes the oldest page_tokens of the residual into the next reserved page. */
-static void seal(kv_cache *cache, uint32_t layer) {
+static kv_rows rows_from(const kv_layer_spec *spec, const kv_store *store, int values, uint64_t token) {
+  kv_rows rows = kv_store_rows(spec, store, values);
+  rows.data += token * rows.token_stride;
+  return rows;
+}
+
+/* Encodes page_tokens of the residual, from token `first` of it on, into the next reserved page. */
+static void seal(kv_cache *cache, uint32_t layer, uint64_t first) {
   const kv_shared *shared = cache->shared;
   const kv_layer_spec *spec = &shared->specs[layer];
   const kv_plan *plan = shared->plans[layer];
   kv_layer *at = &cache->layers[layer];
   uint32_t number = at->first_page + at->page_count;
-  kv_rows keys = kv_store_rows(spec, &at->residual, 0), values = kv_store_rows(spec, &at->residual, 1);
+  kv_rows keys = rows_from(spec, &at->residual, 0, first), values = rows_from(spec, &at->residual, 1, first);
   kv_page_id id = shared->id;
   id.layer = layer;
   id.token_start = spec->sinks + number * spec->page_tokens;
@@ -167,10 +173,7 @@ static void seal(kv_cache *cache, uint32_t layer) {
   kv_encode_valid(plan, &id, &keys, &values, at->key_mean, at->value_mean, at->pages[at->page_count], cache->scratch);
   at->page_count++;
   cache->pages_encoded++;
-  kv_store_drop_oldest(spec, &at->residual, spec->page_tokens);
 }
-
-static uint64_t least(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
 /* An append on its way: what is left of it. */
 typedef struct input {
@@ -178,78 +181,77 @@ typedef struct input {
   uint64_t tokens;
 } input;
 
-/* Tokens of it that have a place behind those in use: the first to the sinks, the others to the residual. */
-typedef struct part {
-  uint64_t sinks, rest;
-} part;
-
-static uint64_t residual_full(const kv_layer_spec *spec) { return (uint64_t)spec->window + spec->page_tokens; }
-
-static part part_of(const kv_layer_spec *spec, const kv_layer *at, uint64_t tokens) {
-  const uint64_t sinks = least(tokens, spec->sinks - at->sinks.count);
-  return (part){sinks, least(tokens - sinks, residual_full(spec) - at->residual.count)};
-}
-
-/* All of it, with the memory that the layer has. */
-static int fits(const kv_layer_spec *spec, const kv_layer *at, uint64_t tokens) {
-  const part p = part_of(spec, at, tokens);
-  return p.sinks + p.rest == tokens && at->sinks.count + p.sinks <= at->sinks.capacity &&
-         at->residual.count + p.rest <= at->residual.capacity;
-}
-
-/* Not 0 if a number was refused. */
-static KV_NOINLINE int write_part(kv_cache *cache, uint32_t layer, const input *in, part p) {
+/* The next tokens of the input to a store, behind those in use; not 0 if a number was refused. */
+static int take(kv_cache *cache, uint32_t layer, kv_store *store, uint64_t tokens, input *in) {
   const kv_plan *plan = cache->shared->plans[layer];
-  const kv_layer *at = &cache->layers[layer];
-  const uint64_t sinks = p.sinks * plan->spec.kv_heads * plan->spec.head_dim;
-  uint32_t *ran = &((kv_scratch *)cache->scratch)->ran;
+  const uint64_t width = tokens * plan->spec.kv_heads * plan->spec.head_dim;
   int refused = 0;
-  if (p.sinks != 0) refused |= kv_store_write(plan, &at->sinks, in->keys, in->values, p.sinks, ran);
-  if (p.rest != 0)
-    refused |= kv_store_write(plan, &at->residual, in->keys + sinks, in->values + sinks, p.rest, ran);
+  if (tokens == 0) return 0;
+  refused = kv_store_write(plan, store, in->keys, in->values, tokens, &((kv_scratch *)cache->scratch)->ran);
+  store->count += tokens;
+  *in = (input){in->keys + width, in->values + width, in->tokens - tokens};
   return refused;
 }
 
-static int write_next(kv_cache *cache, uint32_t layer, const input *in) {
-  const kv_fpenv saved = kv_fpenv_enter();
-  const part p = part_of(&cache->shared->specs[layer], &cache->layers[layer], in->tokens);
-  const int refused = write_part(cache, layer, in, p);
-  kv_fpenv_leave(saved);
-  return refused;
-}
-
-/* Counts what was written, and seals a page if one is due. */
-static void count_next(kv_cache *cache, uint32_t layer, input *in) {
+/* All of the input to memory that the layer has, if it fits there. Not 0: it was not taken, or a number was refused and
+ * nothing counts. */
+static int take_if_it_fits(kv_cache *cache, uint32_t layer, input *in) {
   const kv_layer_spec *spec = &cache->shared->specs[layer];
   kv_layer *at = &cache->layers[layer];
-  const part p = part_of(spec, at, in->tokens);
-  const uint64_t width = (uint64_t)spec->kv_heads * spec->head_dim * (p.sinks + p.rest);
-  at->sinks.count += p.sinks;
-  at->residual.count += p.rest;
-  *in = (input){in->keys + width, in->values + width, in->tokens - p.sinks - p.rest};
-  if (at->residual.count == residual_full(spec)) seal(cache, layer);
+  const input all = *in;
+  const uint64_t sinks = least(in->tokens, spec->sinks - at->sinks.count), rest = in->tokens - sinks;
+  if (sinks > at->sinks.capacity - at->sinks.count || rest > at->residual.capacity - at->residual.count) return 1;
+  int refused = take(cache, layer, &at->sinks, sinks, in);
+  refused |= take(cache, layer, &at->residual, rest, in);
+  if (!refused) return 0;
+  *in = all;
+  at->sinks.count -= sinks;
+  at->residual.count -= rest;
+  return 1;
 }
 
-static int32_t append(kv_cache *cache, uint32_t layer, input in, kv_error *error) {
+/* The rest of the input, and the pages that are due. Tokens that are in a page by now stay at the front of the residual
+ * until all are, or until there is no room behind: a long append moves none but its last. */
+static void write_and_seal(kv_cache *cache, uint32_t layer, uint64_t pages, input *in) {
   const kv_layer_spec *spec = &cache->shared->specs[layer];
   kv_layer *at = &cache->layers[layer];
-  const uint64_t before = at->length, tokens = in.tokens;
-  const int written = fits(spec, at, tokens);
+  uint64_t sealed = 0;
+  take(cache, layer, &at->sinks, least(in->tokens, spec->sinks - at->sinks.count), in);
+  for (; pages != 0; pages--, sealed += spec->page_tokens) {
+    if (sealed == at->residual.count || sealed + spec->page_tokens > at->residual.capacity) {
+      kv_store_drop_oldest(spec, &at->residual, sealed);
+      sealed = 0;
+    }
+    const uint64_t end = sealed + spec->page_tokens;
+    if (end > at->residual.count) take(cache, layer, &at->residual, end - at->residual.count, in);
+    seal(cache, layer, sealed);
+  }
+  if (sealed != 0) kv_store_drop_oldest(spec, &at->residual, sealed);
+  take(cache, layer, &at->residual, in->tokens, in);
+}
+
+static KV_NOINLINE int32_t append(kv_cache *cache, uint32_t layer, input in, kv_error *error) {
+  const kv_layer_spec *spec = &cache->shared->specs[layer];
+  kv_layer *at = &cache->layers[layer];
+  const uint64_t end = at->length + in.tokens;
+  const uint64_t pages = kv_pages_sealed(spec, end) - kv_pages_sealed(spec, at->length);
+  const uint64_t sinks = at->sinks.count, residual = at->residual.count;
   reservation reserved = {0};
   int32_t code = KV_OK;
-  if (!written || write_next(cache, layer, &in) != 0)
-    code = kv_check_values(spec, layer, in.keys, in.values, tokens, error);
+  if (take_if_it_fits(cache, layer, &in) != 0)
+    code = kv_check_values(spec, layer, in.keys, in.values, in.tokens, error);
   if (code != KV_OK) return code;
-  code = reserve(cache, layer, tokens, &reserved, error);
+  code = reserve(cache, layer, in.tokens, pages, &reserved, error);
   if (code != KV_OK) {
     give_back(cache, layer, &reserved);
+    at->sinks.count = sinks;
+    at->residual.count = residual;
     return code;
   }
   use(cache, layer, &reserved);
-  if (!written) write_next(cache, layer, &in);
-  for (count_next(cache, layer, &in); in.tokens != 0; count_next(cache, layer, &in)) write_next(cache, layer, &in);
-  kv_layer_retire(cache, layer, kv_first_live(spec, before));
-  at->length += tokens;
+  write_and_seal(cache, layer, pages, &in);
+  kv_layer_retire(cache, layer, kv_first_live(spec, at->length));
+  at->length = end;
   return kv_success(error);
 }
 
@@ -259,6 +261,10 @@ KV_EXPORT int32_t kv_cache_append(kv_cache *cache, uint32_t layer, const float *
   if (code != KV_OK) return code;
   if (tokens == 0) return kv_success(error);
   code = check_arguments(&cache->layers[layer], keys, values, tokens, error);
-  if (code == KV_OK) code = append(cache, layer, (input){keys, values, tokens}, error);
+  if (code == KV_OK) {
+    const kv_fpenv saved = kv_fpenv_enter();
+    code = append(cache, layer, (input){keys, values, tokens}, error);
+    kv_fpenv_leave(saved);
+  }
   return kv_at_layer(code, layer, error);
 }
