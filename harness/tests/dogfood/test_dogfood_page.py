@@ -120,7 +120,7 @@ def test_a_conversation_and_what_every_button_does(browser: Any, address: str) -
         assert visit.facts()["Tokens held"].startswith("27\n")
         identity = visit.facts()["Identity"]
 
-        assert "Read 674 tokens of sample text" in visit.press("feed")
+        assert "Read 675 tokens of sample text" in visit.press("feed")
         assert visit.facts()["Tokens held"].startswith("702\n8 live pages")
         held = visit.facts()["Bytes held"]
         assert int(held.split("\n")[1].removesuffix(" % of fp16")) < 60
