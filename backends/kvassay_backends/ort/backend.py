@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from kvassay.errors import UnsupportedError
 from kvassay.protocol import Backend, Cache, Support
 from kvassay.spec import Identity, Spec
@@ -25,17 +27,23 @@ class OrtBackend(Backend):
         self._blocks = BlockLibrary(native.library)
         self._options = options(native.library.path)
 
+    @property
+    def library_path(self) -> Path:
+        """The library with the operators."""
+        return self._native.library.path
+
     def supports(self, spec: Spec) -> Support:
         return self._native.supports(spec)
 
     def prepare(self, spec: Spec, threads: int = 1) -> Cache:
-        return OrtCache(spec, self._layers(spec, threads), self._native.library.variants)
+        return OrtCache(spec, self.layers(spec, threads), self._native.library.variants)
 
     def restore_bytes(self, spec: Spec, data: bytes, threads: int = 1) -> Cache:
-        layers = self._layers(spec, threads)
+        layers = self.layers(spec, threads)
         return OrtCache.restored(spec, layers, self._native.library.variants, bytes(data))
 
-    def _layers(self, spec: Spec, threads: int) -> list[Layer]:
+    def layers(self, spec: Spec, threads: int) -> list[Layer]:
+        """What runs each layer. Raises UnsupportedError where `supports` says no."""
         support = self.supports(spec)
         if not support:
             raise UnsupportedError(f"{self.name} {self.variant}: {support.reason}")

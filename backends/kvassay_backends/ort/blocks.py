@@ -66,6 +66,10 @@ class Blocks:
         """Bytes of the plan."""
         return len(self._plan_memory) if self._plan else 0
 
+    def pages_for(self, tokens: int) -> int:
+        """Pages that a cache of this many tokens has."""
+        return self._spec.sealed(tokens)
+
     def scratch_bytes(self, block: ByteArray, threads: int) -> int:
         """Working memory that a node keeps for runs over this block."""
         return int(self._blocks.lib.kv_block_scratch_bytes(self._plan, len(block), threads))

@@ -123,18 +123,36 @@ class GGUFFile:
         Raises ModelError if it is absent, has another shape, is stored in a type the ``gguf``
         package cannot dequantize, or holds a NaN or an infinity.
         """
-        stored = self._tensors.get(name)
-        if stored is None:
-            raise self.error(f"tensor {name!r} is missing")
-        found = tuple(int(n) for n in reversed(stored.shape.tolist()))
-        if found != shape:
-            raise self.error(f"tensor {name!r} has shape {found}, expected {shape}")
+        stored = self._shaped(name, shape)
         values = self._dequantize(stored)
         if values.shape != shape:
             raise self.error(f"tensor {name!r} decodes to shape {values.shape}, expected {shape}")
         if not np.isfinite(values).all():
             raise self.error(f"tensor {name!r} holds values that are not finite")
         return values
+
+    def stored(self, name: str, shape: tuple[int, ...]) -> tuple[str, npt.NDArray[np.uint8]]:
+        """Type of a tensor of ``shape`` by the container's name, and its bytes, flat.
+
+        Raises ModelError if it is absent, has another shape, or more or fewer bytes than that.
+        """
+        stored = self._shaped(name, shape)
+        quants = require("gguf.constants").GGML_QUANT_SIZES
+        block, size = quants[stored.tensor_type]
+        raw = np.asarray(stored.data).reshape(-1).view(np.uint8)
+        if shape[-1] % block or raw.size != int(np.prod(shape)) // block * size:
+            kind = stored.tensor_type.name
+            raise self.error(f"tensor {name!r}: {raw.size} bytes are no {kind} of shape {shape}")
+        return str(stored.tensor_type.name), raw
+
+    def _shaped(self, name: str, shape: tuple[int, ...]) -> ReaderTensor:
+        stored = self._tensors.get(name)
+        if stored is None:
+            raise self.error(f"tensor {name!r} is missing")
+        found = tuple(int(n) for n in reversed(stored.shape.tolist()))
+        if found != shape:
+            raise self.error(f"tensor {name!r} has shape {found}, expected {shape}")
+        return stored
 
     def _dequantize(self, stored: ReaderTensor) -> npt.NDArray[np.float32]:
         quants = require("gguf.quants")

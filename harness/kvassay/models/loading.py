@@ -46,6 +46,15 @@ def _locate(name_or_path: str | Path) -> Path:
 
 
 def _from_file(file: GGUFFile) -> Model:
+    config, tokenizer = read_config(file)
+    return Model(config, _weights(file, config), tokenizer)
+
+
+def read_config(file: GGUFFile) -> tuple[ModelConfig, Tokenizer]:
+    """Shape and tokenizer of a file that holds a plain model of the architecture, nothing else.
+
+    Raises ModelError for anything that a forward pass would have to know of and does not.
+    """
     architecture = file.text("general.architecture")
     if architecture != _ARCHITECTURE:
         raise file.error(
@@ -56,7 +65,8 @@ def _from_file(file: GGUFFile) -> Model:
             raise file.error(f"metadata key {key!r} is set, which is not supported")
     tokenizer = Tokenizer(file)
     config = _config(file, tokenizer)
-    return Model(config, _weights(file, config), tokenizer)
+    _refuse_unknown_tensors(file, config)
+    return config, tokenizer
 
 
 def _config(file: GGUFFile, tokenizer: Tokenizer) -> ModelConfig:
@@ -90,7 +100,6 @@ def _config(file: GGUFFile, tokenizer: Tokenizer) -> ModelConfig:
 
 
 def _weights(file: GGUFFile, cfg: ModelConfig) -> Weights:
-    _refuse_unknown_tensors(file, cfg)
     embedding = file.tensor("token_embd.weight", (cfg.vocab, cfg.hidden))
     tied = "output.weight" not in file.tensor_names()
     return Weights(
@@ -102,7 +111,7 @@ def _weights(file: GGUFFile, cfg: ModelConfig) -> Weights:
 
 
 def _layer(file: GGUFFile, cfg: ModelConfig, number: int) -> LayerWeights:
-    shapes = _layer_shapes(cfg)
+    shapes = layer_shapes(cfg)
     tensors = {
         name: file.tensor(f"blk.{number}.{stored}.weight", shape)
         for name, (stored, shape) in shapes.items()
@@ -110,7 +119,7 @@ def _layer(file: GGUFFile, cfg: ModelConfig, number: int) -> LayerWeights:
     return LayerWeights(**tensors)
 
 
-def _layer_shapes(cfg: ModelConfig) -> dict[str, tuple[str, tuple[int, ...]]]:
+def layer_shapes(cfg: ModelConfig) -> dict[str, tuple[str, tuple[int, ...]]]:
     """Field of LayerWeights: name in the file, shape."""
     queries, kv = cfg.query_heads * cfg.head_dim, cfg.kv_heads * cfg.head_dim
     return {
@@ -129,7 +138,7 @@ def _layer_shapes(cfg: ModelConfig) -> dict[str, tuple[str, tuple[int, ...]]]:
 def _refuse_unknown_tensors(file: GGUFFile, cfg: ModelConfig) -> None:
     """A tensor the forward pass would ignore (a bias, scaled frequencies) changes the model."""
     known = {"token_embd.weight", "output_norm.weight", "output.weight"}
-    stored = "|".join(name for name, _ in _layer_shapes(cfg).values())
+    stored = "|".join(name for name, _ in layer_shapes(cfg).values())
     layer = re.compile(rf"blk\.(\d+)\.({stored})\.weight")
     for name in sorted(file.tensor_names() - known):
         match = layer.fullmatch(name)

@@ -1,0 +1,136 @@
+"""A language model in ONNX Runtime with this project's operators as its attention.
+
+The graph comes from `kvassay.models.onnx`; here are the cache's blocks, bound to the session's
+inputs and outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+from onnx import TensorProto
+
+from kvassay.errors import InputError
+from kvassay.models.config import ModelConfig
+from kvassay.models.onnx import Precision, build
+from kvassay.models.onnx.nodes import Builder
+from kvassay.protocol import FloatArray
+from kvassay.spec import Spec
+
+from .backend import OrtBackend
+from .blocks import ByteArray
+from .graphs import DOMAIN, attributes
+from .sessions import options
+
+
+@dataclass(frozen=True)
+class KvassayAttention:
+    """`kvassay.Append` and `kvassay.Attend` in every layer.
+
+    Inputs cache.i and outputs cache_out.i are uint8 (bytes,).
+    """
+
+    spec: Spec
+    variant: str = ""
+    threads: int = 1
+
+    def domains(self) -> dict[str, int]:
+        """Operator domains it uses, with their versions."""
+        return {DOMAIN: 1}
+
+    def inputs(self, graph: Builder, config: ModelConfig) -> None:
+        """None beside tokens and start."""
+
+    def layer(
+        self, graph: Builder, config: ModelConfig, number: int, q: str, k: str, v: str
+    ) -> str:
+        """Append k and v, then attend with q."""
+        name, d = f"layer.{number}", config.head_dim
+        given = attributes(
+            self.spec.layer_specs[number], number, self.spec.identity, self.variant, self.threads
+        )
+        rows = {
+            what: graph.reshape(x, f"{name}.{what}.rows", -1, heads, d)
+            for what, x, heads in (
+                ("query", q, config.query_heads),
+                ("keys", k, config.kv_heads),
+                ("values", v, config.kv_heads),
+            )
+        }
+        graph.input(f"cache.{number}", TensorProto.UINT8, [f"bytes.{number}"])
+        held = graph.one(
+            "Append",
+            [f"cache.{number}", rows["keys"], rows["values"]],
+            f"cache_out.{number}",
+            DOMAIN,
+            **given,
+        )
+        graph.output(held, TensorProto.UINT8, [f"bytes.{number}"])
+        out = graph.one("Attend", [held, rows["query"]], f"{name}.attended", DOMAIN, **given)
+        return graph.reshape(out, f"{name}.attention", -1, config.query_heads * d)
+
+
+class Decoder:
+    """A session over one sequence with room for `capacity` tokens."""
+
+    def __init__(
+        self,
+        path: str | Path,
+        backend: OrtBackend,
+        spec: Spec,
+        capacity: int,
+        precision: Precision = "int8",
+        threads: int = 1,
+    ) -> None:
+        attention = KvassayAttention(spec, backend.variant, threads)
+        model, self.config = build(path, attention, precision)
+        chosen = options(backend.library_path)
+        chosen.intra_op_num_threads = threads
+        self._session = onnxruntime.InferenceSession(
+            model.SerializeToString(), chosen, providers=["CPUExecutionProvider"]
+        )
+        self._blocks = [layer.blocks for layer in backend.layers(spec, threads)]
+        self._capacity = capacity
+        self.reset()
+
+    def reset(self) -> None:
+        """An empty cache."""
+        pages = [at.pages_for(self._capacity) for at in self._blocks]
+        pairs = zip(self._blocks, pages, strict=True)
+        self.caches: list[ByteArray] = [at.empty(count) for at, count in pairs]
+        self._values = [onnxruntime.OrtValue.ortvalue_from_numpy(cache) for cache in self.caches]
+        self.length = 0
+
+    def step(self, tokens: Sequence[int]) -> FloatArray:
+        """Logits (vocabulary,) after these tokens, which are appended to the cache.
+
+        Raises InputError for an empty step.
+        """
+        if not len(tokens):
+            raise InputError("a step needs at least one token")
+        binding: Any = self._session.io_binding()
+        binding.bind_cpu_input("tokens", np.asarray(tokens, np.int64))
+        binding.bind_cpu_input("start", np.array([self.length], np.int64))
+        for number, value in enumerate(self._values):
+            binding.bind_ortvalue_input(f"cache.{number}", value)
+            binding.bind_ortvalue_output(f"cache_out.{number}", value)
+        binding.bind_output("logits")
+        self._session.run_with_iobinding(binding)
+        self.length += len(tokens)
+        logits: FloatArray = binding.get_outputs()[-1].numpy()[0]
+        return logits
+
+    def greedy(self, prompt: Sequence[int], n: int) -> list[int]:
+        """The n most likely tokens after a prompt, one by one."""
+        row = self.step(prompt)
+        chosen: list[int] = []
+        while len(chosen) < n:
+            chosen.append(int(row.argmax()))
+            if len(chosen) < n:
+                row = self.step(chosen[-1:])
+        return chosen
