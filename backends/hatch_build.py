@@ -31,7 +31,10 @@ WASM = BACKENDS / "kvassay_backends" / "wasm"
 # By its path: importing its package would need the runtime dependencies.
 BUILD_INFO = runpy.run_path(str(NATIVE / "build_info.py"))
 HEADER: str = BUILD_INFO["HEADER_NAME"]
-HEADERS: tuple[str, ...] = (HEADER, BUILD_INFO["BLOCK_HEADER_NAME"])
+HEADERS: tuple[str, ...] = (
+    *(HEADER, BUILD_INFO["BLOCK_HEADER_NAME"]),
+    BUILD_INFO["SHARE_HEADER_NAME"],
+)
 RECORD: str = BUILD_INFO["RECORD_NAME"]
 
 _COMMON_FLAGS = (

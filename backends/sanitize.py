@@ -49,14 +49,14 @@ def find_compiler(scratch: Path) -> tuple[str | None, str]:
     return None, f"no sanitizer runtime with {', '.join(present)}"
 
 
-def compile_objects(compiler: str, scratch: Path) -> list[str]:
-    """Compile the library's sources with sanitizers; the object files, ready to link."""
+def compile_objects(compiler: str, scratch: Path, more: tuple[str, ...] = ()) -> list[str]:
+    """Compile the library's sources with sanitizers and `more` flags; the object files."""
     include = (f"-I{recipe.SOURCES / 'include'}", f"-I{recipe.SOURCES}")
 
     def compile_one(path: Path, own: tuple[str, ...]) -> str:
         made = scratch / (path.relative_to(recipe.SOURCES).as_posix().replace("/", ".") + ".o")
         define = '-DKV_BUILD_ID="sanitized"'
-        command = [compiler, *FLAGS, *own, *include, define, "-c", str(path), "-o", str(made)]
+        command = [compiler, *FLAGS, *more, *own, *include, define, "-c", str(path), "-o", str(made)]
         subprocess.run(command, check=True)
         return str(made)
 

@@ -7,8 +7,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from .errors import InputError, NonFiniteError, StateError
-from .protocol import FloatArray
+from .errors import IdentityError, InputError, NonFiniteError, StateError
+from .identity import first_difference
+from .protocol import Cache, FloatArray
 from .spec import Spec
 
 FP16_MAX: Final = 65504.0
@@ -89,6 +90,34 @@ def check_score_query(spec: Spec, layer: int, q: Any, length: int) -> FloatArray
         raise InputError(f"scores: q must be (query_heads, head_dim) = {shape}, not {_describe(q)}")
     query: FloatArray = check_queries(spec, layer, q, length, "scores")[0]
     return query
+
+
+def check_count(what: str, value: Any) -> int:
+    """A number of tokens or pages as a plain int."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 0:
+        raise InputError(f"{what}: {value!r} is not a number of them; give 0 or more")
+    return int(min(value, 2**32 - 1))
+
+
+def check_limit(limit: Any) -> int | None:
+    """The limit of a pool in bytes, or None."""
+    if limit is None:
+        return None
+    if isinstance(limit, bool) or not isinstance(limit, (int, np.integer)) or limit < 1:
+        raise InputError(f"limit: {limit!r} is not a positive number of bytes")
+    return int(min(limit, 2**63))
+
+
+def check_donor(spec: Spec, donor: Any) -> None:
+    """A donor of pages is a cache of an equal spec; IdentityError names the first other field."""
+    if not isinstance(donor, Cache):
+        raise InputError(f"adopt: the donor must be a cache, not {_describe(donor)}")
+    difference = first_difference(spec.identity_text, donor.spec.identity_text)
+    if difference is not None:
+        field, own, other = difference
+        raise IdentityError(
+            f"adopt: {field} of the donor is {other}, this cache has {own}", field=field
+        )
 
 
 def _describe(value: Any) -> str:

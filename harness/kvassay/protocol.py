@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .dumpfile import read_source, write_atomically
-from .errors import StateError
+from .errors import StateError, UnsupportedError
 from .spec import Spec
 
 PROTOCOL_VERSION: Final = 1
@@ -132,6 +132,35 @@ class Cache(ABC):
     def fork(self) -> Cache:
         """A second cache with equal state, sharing sealed pages."""
 
+    def mark(self, tokens: int) -> None:
+        """Remember the lengths, and keep the fp16 data that a rollback needs if at most `tokens`
+        more tokens come before it. Marks nest; truncate and reset forget them.
+
+        Raises CacheMemoryError; UnsupportedError where the backend does not share, as do the next
+        three.
+        """
+        raise _not_offered(self)
+
+    def rollback(self, keep: int = 0) -> None:
+        """Drop what came since the newest mark but the first `keep` tokens, and that mark.
+
+        Raises StateError without a mark, TruncateError where a kept token exists only as codes.
+        """
+        raise _not_offered(self)
+
+    def commit(self) -> None:
+        """Keep what came since the newest mark and forget that mark; StateError without one."""
+        raise _not_offered(self)
+
+    def adopt(self, layer: int, donor: Cache, pages: int, k: FloatArray, v: FloatArray) -> None:
+        """Fill an empty layer with the sinks and the first `pages` sealed pages of a donor, shared,
+        and then k and v, at least `window` tokens: as if all of them had been appended.
+
+        The donor is a fork, or of the same pool. Raises IdentityError where it is of another spec,
+        StateError, and what `append` raises.
+        """
+        raise _not_offered(self)
+
     @abstractmethod
     def reset(self) -> None:
         """Back to empty, byte for byte."""
@@ -158,6 +187,38 @@ class Cache(ABC):
         self.close()
 
 
+class Pool(ABC):
+    """Caches of one spec that share memory within a limit. A context manager that closes itself.
+
+    Its caches may be used by different threads, each by one at a time, and outlive it.
+    """
+
+    spec: Spec
+
+    @abstractmethod
+    def prepare(self) -> Cache:
+        """An empty cache; raises CacheMemoryError where the limit leaves no room."""
+
+    @abstractmethod
+    def restore_bytes(self, data: bytes) -> Cache:
+        """A cache of this pool with the state of a dump; raises as `Backend.restore_bytes`."""
+
+    @property
+    @abstractmethod
+    def nbytes(self) -> dict[str, int]:
+        """Bytes held: `used` by caches, pages shared by several once, `reserved` and `headers`."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Make no more caches; those that exist go on. Closing twice is harmless."""
+
+    def __enter__(self) -> Pool:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
 class Backend(ABC):
     """Code that executes specs. One instance is one variant."""
 
@@ -170,6 +231,8 @@ class Backend(ABC):
     bound: float | None = None
     #: Digest of what was built, "" for pure Python.
     build_id: str = ""
+    #: Offers pools, and caches that mark, roll back, commit and adopt.
+    shares: bool = False
 
     @abstractmethod
     def supports(self, spec: Spec) -> Support:
@@ -182,6 +245,11 @@ class Backend(ABC):
     @abstractmethod
     def restore_bytes(self, spec: Spec, data: bytes, threads: int = 1) -> Cache:
         """A cache with the state of a dump of an equal spec. Raises IdentityError or PageError."""
+
+    def pool(self, spec: Spec, limit: int | None = None, threads: int = 1) -> Pool:
+        """Caches that share memory, of at most `limit` bytes in all; UnsupportedError unless
+        `shares`."""
+        raise UnsupportedError(f"{self.name} {self.variant}: offers no pools")
 
     def restore(
         self, spec: Spec, source: bytes | str | os.PathLike[str], threads: int = 1
@@ -210,3 +278,9 @@ def require_open(closed: bool) -> None:
     """Raise StateError if a cache was closed."""
     if closed:
         raise StateError("the cache is closed; prepare or restore another one")
+
+
+def _not_offered(cache: Cache) -> UnsupportedError:
+    return UnsupportedError(
+        f"{type(cache).__name__} offers no marks and adopts nothing; ask `Backend.shares` first"
+    )

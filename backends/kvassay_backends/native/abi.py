@@ -13,7 +13,7 @@ import cffi
 
 from kvassay.errors import UnavailableError
 
-from .build_info import HEADER_NAME, LIBRARY_DIR, SOURCE_DIR
+from .build_info import HEADER_NAME, LIBRARY_DIR, SHARE_HEADER_NAME, SOURCE_DIR
 
 _BEGIN: Final = "/* BEGIN declarations */"
 _END: Final = "/* END declarations */"
@@ -29,16 +29,16 @@ _VERSIONS: Final = (
 _never_unloaded: Final[list[Any]] = []
 
 
-def header_path() -> Path:
-    """kvassay.h: beside the built library, or in the sources of a checkout that has not built it.
+def header_path(name: str = HEADER_NAME) -> Path:
+    """A header: beside the built library, or in the sources of a checkout that has not built it.
 
     Raises UnavailableError if neither exists.
     """
-    candidates = (LIBRARY_DIR / HEADER_NAME, SOURCE_DIR / "include" / HEADER_NAME)
+    candidates = (LIBRARY_DIR / name, SOURCE_DIR / "include" / name)
     for path in candidates:
         if path.is_file():
             return path
-    raise UnavailableError(f"no {HEADER_NAME} in {' or '.join(str(p.parent) for p in candidates)}")
+    raise UnavailableError(f"no {name} in {' or '.join(str(p.parent) for p in candidates)}")
 
 
 def declarations(header: str) -> str:
@@ -46,15 +46,24 @@ def declarations(header: str) -> str:
     _, begin, rest = header.partition(_BEGIN)
     text, end, _ = rest.partition(_END)
     if not begin or not end:
-        raise UnavailableError(f"{HEADER_NAME}: no text between {_BEGIN!r} and {_END!r}")
+        raise UnavailableError(f"header: no text between {_BEGIN!r} and {_END!r}")
     return text
 
 
 @cache
 def interface() -> Any:
-    """The cffi interface made from the header."""
+    """The cffi interface made from kvassay.h."""
     ffi = cffi.FFI()
     ffi.cdef(declarations(header_path().read_text(encoding="utf-8")))
+    return ffi
+
+
+@cache
+def sharing_interface() -> Any:
+    """What kvassay_share.h adds to it."""
+    ffi = cffi.FFI()
+    ffi.include(interface())
+    ffi.cdef(declarations(header_path(SHARE_HEADER_NAME).read_text(encoding="utf-8")))
     return ffi
 
 
@@ -74,7 +83,7 @@ class Library:
         except OSError as error:
             raise UnavailableError(f"cannot load {path}: {error}") from None
         _never_unloaded.append(self.lib)
-        self._check_functions()
+        self._check_functions(self.lib)
         info = self.lib.kv_get_info()
         for field, constant in _VERSIONS:
             found, expected = getattr(info, field), getattr(self.lib, constant)
@@ -87,16 +96,26 @@ class Library:
             raise UnavailableError(
                 f"{path}: offers only the pure kernels; kvassay drives the kv_cache functions"
             )
+        #: The functions of kvassay_share.h, None where the library does not say it has them.
+        self.sharing: Any = self._open_sharing(info.flags)
         self.exact = bool(info.flags & self.lib.KV_FLAG_EXACT)
         self.build_id = self.text(info.build_id)
         names = (self.lib.kv_variant_name(index) for index in range(info.variant_count))
         #: Names by number. The library lists them from the most portable to the fastest.
         self.variants: tuple[str, ...] = tuple(self.text(name) for name in names)
 
-    def _check_functions(self) -> None:
-        for name in dir(self.lib):
+    def _open_sharing(self, flags: int) -> Any:
+        sharing = sharing_interface().dlopen(str(self.path))
+        if not flags & sharing.KV_FLAG_SHARE:
+            return None
+        _never_unloaded.append(sharing)
+        self._check_functions(sharing)
+        return sharing
+
+    def _check_functions(self, lib: Any) -> None:
+        for name in dir(lib):
             try:
-                getattr(self.lib, name)
+                getattr(lib, name)
             except AttributeError:
                 raise UnavailableError(f"{self.path}: does not export {name}") from None
 

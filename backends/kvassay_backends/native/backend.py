@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import struct
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
-from kvassay.checks import check_spec
+from kvassay.checks import check_limit, check_spec
 from kvassay.errors import InputError, UnsupportedError
-from kvassay.identity import check_text
 from kvassay.page import KEY_CENTRE_NUMBER, SCALE_NUMBER, VALUE_CENTRE_NUMBER
-from kvassay.protocol import Backend, Cache, Support
+from kvassay.protocol import Backend, Cache, Pool, Support
 from kvassay.spec import Identity, LayerSpec, Spec
 
 from .abi import Library
 from .cache import LibraryCache
 from .failures import check, failure
-
-#: Where a dump keeps the size of its identity text, and the text (docs/page-format.md).
-_TEXT_SIZE: Final = struct.Struct("<24xI")
-_TEXT_AT: Final = 32
+from .failures import refuse_identity as refuse_identity
+from .pool import LibraryPool
 
 
 class LibraryBackend(Backend):
@@ -31,6 +27,7 @@ class LibraryBackend(Backend):
         self.variant = variant
         self.exact = library.exact
         self.build_id = library.build_id
+        self.shares = library.sharing is not None
         self._library = library
 
     @property
@@ -63,6 +60,12 @@ class LibraryBackend(Backend):
         if code != lib.KV_OK:
             raise failure(self._library, code, error)
         return LibraryCache(spec, self._library, out[0])
+
+    def pool(self, spec: Spec, limit: int | None = None, threads: int = 1) -> Pool:
+        config, _owners = self._config(spec, threads)
+        if not self.shares:
+            raise UnsupportedError(f"{self.name} {self.variant}: offers no pools")
+        return LibraryPool(spec, self._library, config, check_limit(limit))
 
     def _layer(self, spec: LayerSpec) -> Any:
         return self._library.ffi.new("kv_layer_spec *", layer_fields(spec))
@@ -130,9 +133,3 @@ def distinct_layers(spec: Spec) -> list[tuple[int, LayerSpec]]:
     for layer, layer_spec in enumerate(spec.layer_specs):
         first.setdefault(layer_spec, layer)
     return [(layer, layer_spec) for layer_spec, layer in first.items()]
-
-
-def refuse_identity(spec: Spec, data: bytes) -> None:
-    """Name the first field in which a sound dump's identity text differs, if it does."""
-    (size,) = _TEXT_SIZE.unpack_from(data)
-    check_text(spec.identity_text, bytes(data[_TEXT_AT : _TEXT_AT + size]))

@@ -13,6 +13,7 @@ from typing import TypedDict, cast
 LIBRARY_DIR = Path(__file__).resolve().with_name("_lib")
 HEADER_NAME = "kvassay.h"
 BLOCK_HEADER_NAME = "kvassay_block.h"
+SHARE_HEADER_NAME = "kvassay_share.h"
 RECORD_NAME = "build.json"
 
 #: Folders below the sources that each build takes, and the kernels there that only the other has.

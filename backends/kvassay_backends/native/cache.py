@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from kvassay.checks import (
     check_append,
+    check_count,
+    check_donor,
     check_layer,
     check_queries,
     check_score_query,
     check_tokens,
 )
+from kvassay.errors import InputError, UnsupportedError
 from kvassay.protocol import BYTE_PARTS, Cache, Counters, FloatArray, require_open
 from kvassay.spec import Spec
 
 from .abi import Library
 from .failures import check
+
+#: What is known of the mark around the last call: none, one, or it was interrupted in between.
+_NONE: Final = 0
+_MADE: Final = 1
+_UNSURE: Final = 2
 
 
 class LibraryCache(Cache):
@@ -30,10 +38,42 @@ class LibraryCache(Cache):
         self._ffi = library.ffi
         self._owned = self._ffi.gc(pointer, self._lib.kv_cache_destroy)
         self._closed = False
+        self._sharing = library.sharing
+        self._marks = 0
+        self._guard = _NONE
 
     def _open(self) -> Any:
         require_open(self._closed)
+        if self._guard == _MADE:
+            self._guard = _UNSURE
+            self._sharing.kv_cache_commit(self._owned, self._ffi.NULL)
+            self._guard = _NONE
+        elif self._guard == _UNSURE:
+            self._settle(self._sharing.kv_cache_commit)
         return self._owned
+
+    def _make_guard(self, layer: int, tokens: int) -> None:
+        """A mark that outlasts the call which it guards: a signal handler may raise at its very
+        end, when the library has done its work. The next call forgets it."""
+        if self._sharing is None:
+            return
+        self._guard = _UNSURE
+        mark = self._sharing.kv_cache_mark
+        if mark(self._owned, layer, tokens, self._ffi.NULL) != self._lib.KV_OK:
+            self._call(mark, self._owned, layer, tokens)
+        self._guard = _MADE
+
+    def _settle(self, way: Any, *arguments: int) -> None:
+        """Forget what is marked beyond the marks that were asked for."""
+        self._marks = min(self._marks, self._sharing.kv_cache_marks(self._owned))
+        while self._sharing.kv_cache_marks(self._owned) > self._marks:
+            self._call(way, self._owned, *arguments)
+        self._guard = _NONE
+
+    def _take_back(self) -> None:
+        """After a failure, whatever it was, the cache is as it was."""
+        if self._guard != _NONE and not self._closed:
+            self._settle(self._sharing.kv_cache_rollback, 0)
 
     def _call(self, function: Any, *arguments: Any) -> None:
         error = self._library.new_error()
@@ -46,7 +86,10 @@ class LibraryCache(Cache):
         cache = self._open()
         layer = check_layer(self.spec, layer)
         keys, values = check_append(self.spec, layer, k, v)
-        if len(keys):
+        if not len(keys):
+            return
+        try:
+            self._make_guard(layer, len(keys))
             self._call(
                 self._lib.kv_cache_append,
                 cache,
@@ -55,6 +98,9 @@ class LibraryCache(Cache):
                 self._floats(values),
                 len(keys),
             )
+        except BaseException:
+            self._take_back()
+            raise
 
     def attend(self, layer: int, q: FloatArray) -> FloatArray:
         cache = self._open()
@@ -132,6 +178,51 @@ class LibraryCache(Cache):
     def truncate(self, n: int) -> None:
         cache = self._open()
         self._call(self._lib.kv_cache_truncate, cache, check_tokens(n, self.length))
+        self._marks = 0
+
+    def mark(self, tokens: int) -> None:
+        cache, sharing = self._open(), self._need_sharing()
+        tokens = check_count("mark: tokens", tokens)
+        self._guard = _UNSURE  # until it is counted
+        self._call(sharing.kv_cache_mark, cache, sharing.KV_ALL_LAYERS, tokens)
+        self._marks += 1
+
+    def rollback(self, keep: int = 0) -> None:
+        cache, sharing = self._open(), self._need_sharing()
+        keep = check_count("rollback: keep", keep)
+        self._guard = _UNSURE
+        self._call(sharing.kv_cache_rollback, cache, keep)
+        self._marks -= 1
+
+    def commit(self) -> None:
+        cache, sharing = self._open(), self._need_sharing()
+        self._guard = _UNSURE
+        self._call(sharing.kv_cache_commit, cache)
+        self._marks -= 1
+
+    def adopt(self, layer: int, donor: Cache, pages: int, k: FloatArray, v: FloatArray) -> None:
+        cache, sharing = self._open(), self._need_sharing()
+        layer = check_layer(self.spec, layer)
+        check_donor(self.spec, donor)
+        pages = check_count("adopt: pages", pages)
+        keys, values = check_append(self.spec, layer, k, v)
+        if not isinstance(donor, LibraryCache) or donor._library is not self._library:
+            raise InputError("adopt: the donor must be another cache of the same pool, or a fork")
+        try:
+            self._make_guard(layer, 0)
+            self._call(
+                sharing.kv_cache_adopt,
+                *(cache, layer, donor._open(), pages),
+                *(self._floats(keys), self._floats(values), len(keys)),
+            )
+        except BaseException:
+            self._take_back()
+            raise
+
+    def _need_sharing(self) -> Any:
+        if self._sharing is None:
+            raise UnsupportedError(f"{self._library.path}: has no functions of kvassay_share.h")
+        return self._sharing
 
     def fork(self) -> LibraryCache:
         out = self._ffi.new("kv_cache **")
@@ -140,6 +231,7 @@ class LibraryCache(Cache):
 
     def reset(self) -> None:
         self._call(self._lib.kv_cache_reset, self._open())
+        self._marks = 0
 
     def close(self) -> None:
         if not self._closed:

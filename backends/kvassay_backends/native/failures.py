@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import struct
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -19,6 +20,12 @@ from kvassay.errors import (
     UnavailableError,
     UnsupportedError,
 )
+from kvassay.identity import check_text
+from kvassay.spec import Spec
+
+#: Where a dump keeps the size of its identity text, and the text (docs/page-format.md).
+_TEXT_SIZE: Final = struct.Struct("<24xI")
+_TEXT_AT: Final = 32
 
 
 class Speaker(Protocol):
@@ -78,3 +85,9 @@ def check(library: Speaker, code: int, error: Any) -> None:
     """Raise unless `code` is KV_OK."""
     if code != library.lib.KV_OK:
         raise failure(library, code, error)
+
+
+def refuse_identity(spec: Spec, data: bytes) -> None:
+    """Name the first field in which a sound dump's identity text differs, if it does."""
+    (size,) = _TEXT_SIZE.unpack_from(data)
+    check_text(spec.identity_text, bytes(data[_TEXT_AT : _TEXT_AT + size]))

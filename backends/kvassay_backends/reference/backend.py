@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from kvassay.checks import check_spec
+from kvassay.checks import check_limit, check_spec
 from kvassay.errors import InputError, UnknownBackendError
-from kvassay.protocol import Availability, Backend, BackendProvider, Cache, Support
+from kvassay.protocol import Availability, Backend, BackendProvider, Cache, Pool, Support
 from kvassay.spec import Spec
 
 from .cache import VARIANT, ReferenceCache
+from .pool import ReferencePool
 
 
 class ReferenceBackend(Backend):
@@ -20,6 +21,7 @@ class ReferenceBackend(Backend):
 
     name = "reference"
     variant = VARIANT
+    shares = True
 
     def supports(self, spec: Spec) -> Support:
         check_spec(spec)
@@ -34,6 +36,11 @@ class ReferenceBackend(Backend):
         _check_threads(threads)
         check_spec(spec)
         return ReferenceCache.restored(spec, data)
+
+    def pool(self, spec: Spec, limit: int | None = None, threads: int = 1) -> Pool:
+        _check_threads(threads)
+        check_spec(spec)
+        return ReferencePool(spec, check_limit(limit))
 
 
 class ReferenceProvider(BackendProvider):

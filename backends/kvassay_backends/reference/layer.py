@@ -96,6 +96,8 @@ class LayerState:
     retired: int = 0
     length: int = 0
     means: Means = field(default_factory=Means)
+    #: Pages before this one are retired once no mark stands in the way.
+    due: int = 0
 
     @classmethod
     def empty(
@@ -117,9 +119,14 @@ class LayerState:
         """A page by its number since the start of the sequence."""
         return self.pages[number - self.retired]
 
-    def appended(self, k: F32, v: F32) -> LayerState:
-        """After appending k and v (tokens, heads, d), each time up to where a page falls due."""
-        state, start = self._retire(), 0
+    def appended(self, k: F32, v: F32, retire: bool = True) -> LayerState:
+        """After appending k and v (tokens, heads, d), each time up to where a page falls due.
+
+        Without `retire`, pages that no later query can reach are only noted as due.
+        """
+        first = first_live_page(self.spec, self.length)
+        state = self.without_pages(first) if retire else replace(self, due=max(self.due, first))
+        start = 0
         while start < len(k):
             end = start + state._room()
             keys, values = (f16(x[start:end]).transpose(1, 0, 2) for x in (k, v))
@@ -133,12 +140,20 @@ class LayerState:
         due = spec.sinks + spec.window + (self.sealed + 1) * spec.page_tokens
         return due - self.length
 
-    def _retire(self) -> LayerState:
-        """Without the pages that no later query can reach."""
-        first = first_live_page(self.spec, self.length)
+    def without_pages(self, first: int) -> LayerState:
+        """Without the pages before number `first`."""
         if first <= self.retired:
             return self
         return replace(self, pages=self.pages[first - self.retired :], retired=first)
+
+    def adopted(self, donor: LayerState, pages: int, k: F32, v: F32) -> LayerState:
+        """An empty layer after a donor's sinks and first pages, and then k and v."""
+        sinks = Rows.copied(donor.sinks.get("keys"), donor.sinks.get("values"))
+        length = self.spec.sinks + pages * self.spec.page_tokens
+        state = replace(
+            *(self,), sinks=sinks, pages=donor.pages[:pages], length=length, means=donor.means
+        )
+        return replace(state.appended(k, v, retire=False), due=0)
 
     def _grow(self, keys: F16, values: F16) -> LayerState:
         spec, n = self.spec, keys.shape[1]
@@ -200,6 +215,7 @@ class LayerState:
             retired=retired,
             length=n,
             means=self.means if s else Means(),
+            due=0,
         )
 
     def forked(self) -> LayerState:
@@ -208,7 +224,7 @@ class LayerState:
             Rows.copied(rows.get("keys"), rows.get("values"))
             for rows in (self.sinks, self.residual)
         )
-        return replace(self, sinks=sinks, residual=residual)
+        return replace(self, sinks=sinks, residual=residual, due=0)
 
     def live_pages(self) -> tuple[bytes, ...]:
         """Pages that a query of the present length may reach."""

@@ -86,6 +86,7 @@ KV_EXPORT void kv_cache_destroy(kv_cache *cache) {
   kv_allocator allocator;
   if (cache == NULL) return;
   shared = cache->shared;
+  kv_cache_forget_marks(cache);
   for (uint32_t layer = 0; layer < shared->layers; layer++) {
     kv_layer *at = &cache->layers[layer];
     kv_layer_keep_pages(cache, layer, 0);

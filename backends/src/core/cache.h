@@ -52,12 +52,30 @@ typedef struct kv_layer {
   uint32_t page_capacity;
   uint32_t page_count;
   uint32_t first_page;
+  uint64_t retire_to; /* pages before this number are retired once there is no mark */
   uint16_t *key_mean; /* room for the frozen means, NULL if the spec has none; meant once a page is sealed */
   uint16_t *value_mean;
 } kv_layer;
 
+/* One layer of a mark: its length, and the oldest tokens of its residual, in the mark's own block. */
+typedef struct kv_marked {
+  uint64_t length;
+  uint64_t retire_to;
+  kv_store residual;
+} kv_marked;
+
+/* Layers first .. first + count - 1 as they were; the fp16 tokens follow. */
+typedef struct kv_mark {
+  struct kv_mark *below;
+  uint64_t bytes;
+  uint32_t first;
+  uint32_t count;
+  kv_marked layers[];
+} kv_mark;
+
 struct kv_cache {
   kv_shared *shared;
+  kv_mark *mark; /* the newest */
   uint64_t block_bytes;
   uint64_t means_bytes; /* of which for frozen means */
   void *scratch;
@@ -99,6 +117,8 @@ void kv_shared_hold(kv_shared *shared);
 void kv_shared_release(kv_shared *shared);
 int32_t kv_cache_new(kv_shared *shared, kv_cache **cache, kv_error *error); /* holds shared if it succeeds */
 
+void kv_cache_forget_marks(kv_cache *cache);
+
 uint64_t kv_page_allocation(const kv_cache *cache, uint32_t layer); /* page bytes and the count behind them */
 void *kv_page_take(kv_cache *cache, uint32_t layer);                /* held once */
 void kv_page_hold(kv_cache *cache, uint32_t layer, void *page);
@@ -118,6 +138,9 @@ void kv_store_copy(const kv_layer_spec *spec, kv_store *to, const kv_store *from
 int kv_store_write(const kv_plan *plan, const kv_store *store, const float *keys, const float *values, uint64_t tokens,
                    uint32_t *ran);
 void kv_store_drop_oldest(const kv_layer_spec *spec, kv_store *store, uint64_t tokens);
+/* Tokens first .. first + count - 1 of `from` in front of the store's own. There must be room. */
+void kv_store_put_before(const kv_layer_spec *spec, kv_store *store, const kv_store *from, uint64_t first,
+                         uint64_t count);
 
 /* ---- life-cycle rules (docs/lifecycle.md), functions of spec and length alone ---- */
 

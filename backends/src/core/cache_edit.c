@@ -60,6 +60,7 @@ KV_EXPORT int32_t kv_cache_truncate(kv_cache *cache, uint64_t length, kv_error *
     code = kv_reach(&at, length);
     if (code != KV_OK) return refuse(cache, layer, code, length, most, error);
   }
+  kv_cache_forget_marks(cache);
   for (uint32_t layer = 0; layer < cache->shared->layers; layer++) cut(cache, layer, length);
   return kv_success(error);
 }
@@ -123,6 +124,7 @@ KV_EXPORT int32_t kv_cache_fork(kv_cache *cache, kv_cache **copy, kv_error *erro
 
 KV_EXPORT int32_t kv_cache_reset(kv_cache *cache, kv_error *error) {
   if (cache == NULL) return kv_fail(error, KV_E_ARGUMENT, "cache is NULL");
+  kv_cache_forget_marks(cache);
   for (uint32_t layer = 0; layer < cache->shared->layers; layer++) {
     kv_layer *at = &cache->layers[layer];
     kv_layer_keep_pages(cache, layer, 0);

@@ -54,6 +54,10 @@ kv_state kv_layer_state(const kv_cache *cache, uint32_t layer) {
 void kv_layer_retire(kv_cache *cache, uint32_t layer, uint64_t first) {
   kv_layer *at = &cache->layers[layer];
   uint32_t count = 0;
+  if (cache->mark != NULL) { /* a rollback may need them: not yet */
+    if (first > at->retire_to) at->retire_to = first;
+    return;
+  }
   while (count < at->page_count && at->first_page + (uint64_t)count < first)
     kv_page_drop(cache, layer, at->pages[count++]);
   if (count == 0) return;

@@ -71,6 +71,7 @@ KV_EXPORT void kv_cache_get_stats(const kv_cache *cache, kv_stats *stats) {
   stats->headers += shared->bytes + cache->block_bytes - cache->means_bytes;
   if (cache->pool != NULL) stats->headers += kv_pool_bytes(shared->threads);
   stats->scratch = shared->scratch_bytes;
+  for (const kv_mark *mark = cache->mark; mark != NULL; mark = mark->below) stats->staging += mark->bytes;
   stats->allocated = cache->allocated;
   stats->peak_allocated = cache->peak_allocated;
   stats->allocations = cache->allocations;

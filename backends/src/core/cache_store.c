@@ -69,3 +69,16 @@ void kv_store_drop_oldest(const kv_layer_spec *spec, kv_store *store, uint64_t t
       memmove(store->data + row(spec, store, values, head, 0), store->data + row(spec, store, values, head, tokens),
               bytes);
 }
+
+void kv_store_put_before(const kv_layer_spec *spec, kv_store *store, const kv_store *from, uint64_t first,
+                         uint64_t count) {
+  size_t own = (size_t)store->count * spec->head_dim * sizeof(uint16_t);
+  size_t more = (size_t)count * spec->head_dim * sizeof(uint16_t);
+  for (int values = 0; values < 2; values++)
+    for (uint32_t head = 0; head < spec->kv_heads; head++) {
+      uint16_t *start = store->data + row(spec, store, values, head, 0);
+      if (own != 0) memmove(start + count * spec->head_dim, start, own);
+      if (more != 0) memcpy(start, from->data + row(spec, from, values, head, first), more);
+    }
+  store->count += count;
+}

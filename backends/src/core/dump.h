@@ -29,4 +29,7 @@ kv_section kv_section_at(const kv_layer_spec *spec, uint64_t page_bytes, uint64_
 uint64_t kv_dump_records(uint64_t identity_bytes); /* offset of the layer records */
 void kv_dump_write_record(const kv_layer_spec *spec, uint64_t length, const kv_section *section, uint8_t *record);
 
+/* The cache of a dump, with what it has in common with others already made. */
+int32_t kv_dump_restore(kv_shared *shared, const uint8_t *file, uint64_t bytes, kv_cache **cache, kv_error *error);
+
 #endif

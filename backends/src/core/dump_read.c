@@ -32,18 +32,25 @@ static int32_t check_zero(const uint8_t *file, uint64_t from, uint64_t to, const
   return KV_OK;
 }
 
-static int32_t check_identity(const kv_cache_config *config, const uint8_t *file, uint64_t bytes, kv_error *error) {
+/* What the identity text and the number of layers must be. */
+typedef struct owner {
+  const uint8_t *identity;
+  uint64_t identity_bytes;
+  uint32_t layers;
+} owner;
+
+static int32_t check_identity(const owner *expected, const uint8_t *file, uint64_t bytes, kv_error *error) {
   const uint8_t *text = file + KV_DUMP_HEADER;
   uint64_t layers = kv_load32(file + 20), size = kv_load32(file + 24), same = 0;
   uint64_t records = kv_dump_records(size);
   if (records > bytes || layers > (bytes - records) / KV_DUMP_RECORD)
     return kv_fail(error, KV_E_PAGE, "dump: %l bytes cannot hold %l of identity text and %l layers", bytes, size,
                    layers);
-  while (same < size && same < config->identity_bytes && text[same] == config->identity[same]) same++;
-  if (same != size || same != config->identity_bytes)
+  while (same < size && same < expected->identity_bytes && text[same] == expected->identity[same]) same++;
+  if (same != size || same != expected->identity_bytes)
     return kv_fail(error, KV_E_IDENTITY, "identity text differs at byte %l", same);
-  if (layers != config->layers)
-    return kv_fail(error, KV_E_IDENTITY, "layers: %l in the dump, %u in the spec", layers, config->layers);
+  if (layers != expected->layers)
+    return kv_fail(error, KV_E_IDENTITY, "layers: %l in the dump, %u in the spec", layers, expected->layers);
   return check_zero(file, KV_DUMP_HEADER + size, records, "after the identity text", error);
 }
 
@@ -198,12 +205,16 @@ static int32_t read_sections(kv_cache *cache, const uint8_t *file, uint64_t byte
   return check_zero(file, end, bytes, "at the end", error);
 }
 
+static int32_t check_front(const owner *expected, const uint8_t *file, uint64_t bytes, kv_error *error) {
+  int32_t code = check_header(file, bytes, error);
+  return code == KV_OK ? check_identity(expected, file, bytes, error) : code;
+}
+
 static int32_t read_cache(kv_shared *shared, const uint8_t *file, uint64_t bytes, kv_cache **cache,
                           kv_error *error) {
   int32_t code = check_records(shared, file, bytes, error);
   if (code == KV_OK) code = kv_cache_new(shared, cache, error);
   if (code != KV_OK) return code;
-  (*cache)->allocations++; /* the shared block */
   code = read_sections(*cache, file, bytes, error);
   if (code == KV_OK) return KV_OK;
   kv_cache_destroy(*cache);
@@ -211,20 +222,28 @@ static int32_t read_cache(kv_shared *shared, const uint8_t *file, uint64_t bytes
   return code;
 }
 
+int32_t kv_dump_restore(kv_shared *shared, const uint8_t *file, uint64_t bytes, kv_cache **cache, kv_error *error) {
+  owner expected = {shared->identity, shared->identity_bytes, shared->layers};
+  int32_t code = check_front(&expected, file, bytes, error);
+  return code == KV_OK ? read_cache(shared, file, bytes, cache, error) : code;
+}
+
 KV_EXPORT int32_t kv_cache_restore(const kv_cache_config *config, const void *buffer, uint64_t bytes, kv_cache **cache,
                                    kv_error *error) {
   kv_shared *shared = NULL;
+  owner expected;
   int32_t code;
   if (cache == NULL || buffer == NULL || config == NULL)
     return kv_fail(error, KV_E_ARGUMENT, "restore: config, buffer or cache is NULL");
   *cache = NULL;
   if (config->identity == NULL && config->identity_bytes != 0)
     return kv_fail(error, KV_E_ARGUMENT, "identity: %l bytes, but no text", config->identity_bytes);
-  code = check_header(buffer, bytes, error);
-  if (code == KV_OK) code = check_identity(config, buffer, bytes, error);
+  expected = (owner){config->identity, config->identity_bytes, config->layers};
+  code = check_front(&expected, buffer, bytes, error);
   if (code == KV_OK) code = kv_shared_create(config, &shared, error);
   if (code != KV_OK) return code;
   code = read_cache(shared, buffer, bytes, cache, error);
+  if (code == KV_OK) (*cache)->allocations++; /* the shared block */
   kv_shared_release(shared);
   return code == KV_OK ? kv_success(error) : code;
 }

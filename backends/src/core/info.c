@@ -1,3 +1,4 @@
+#include "../include/kvassay_share.h"
 #include "variants.h"
 
 /* The build defines them; a library built by hand says so. */
@@ -10,7 +11,7 @@
 #ifdef KV_WITHOUT_CACHE
 #define FLAGS KV_FLAG_EXACT
 #else
-#define FLAGS (KV_FLAG_EXACT | KV_FLAG_CACHE)
+#define FLAGS (KV_FLAG_EXACT | KV_FLAG_CACHE | KV_FLAG_SHARE)
 #endif
 
 KV_EXPORT const kv_info *kv_get_info(void) {

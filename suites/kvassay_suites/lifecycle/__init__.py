@@ -1,0 +1,48 @@
+"""The life cycle as a state machine: random sequences of operations beside a list of tokens.
+
+docs/lifecycle.md says what each operation must do; part of the correctness suite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from kvassay.suite import Depth, Request, Task
+
+from ..common import ONE_LAYER
+
+#: Sequences of operations a target, and their longest length.
+EFFORTS: Final[Mapping[Depth, tuple[int, int]]] = {
+    "quick": (10, 20),
+    "default": (60, 30),
+    "full": (2000, 50),
+}
+
+
+class LifecycleSuite:
+    """One task a target."""
+
+    name = "correctness"
+
+    def tasks(self, request: Request) -> Sequence[Task]:
+        """Hypothesis draws the operations; the same ones for every target."""
+        sequences, steps = EFFORTS[request.depth]
+        return [
+            Task(
+                suite="correctness",
+                label=f"life cycle: {sequences} sequences of operations",
+                function=f"{__name__}.measure:measure",
+                arguments={
+                    **{"backend": target.backend, "variant": target.variant},
+                    **{"sequences": sequences, "steps": steps},
+                },
+                target=target,
+                stage=ONE_LAYER,
+                weight=0.15 * sequences,
+            )
+            for target in request.targets
+        ]
+
+
+suite = LifecycleSuite()
