@@ -99,12 +99,12 @@ def memory(session: nox.Session) -> None:
 def browser(session: nox.Session) -> None:
     """The WebAssembly modules in Chromium, Firefox and Node: `kvassay gate --scope browser`.
 
-    Before it the dogfood page, by clicks.
+    After it the dogfood page, by clicks.
     """
     prepare(session, "test")
-    run(session, "pytest", "-n", "0", "harness/tests/dogfood", **ONE_THREAD)
     what = ("--backend", "wasm", "--suite", "browser", "--scope", "browser", "--jobs", "1")
     run(session, "kvassay", "gate", *what, *session.posargs)
+    run(session, "pytest", "-n", "0", "harness/tests/dogfood", **ONE_THREAD)
 
 
 @nox.session
