@@ -34,7 +34,9 @@ void KV_KERNEL(shift)(float *t, uint32_t n, float bias, uint32_t *ran) {
 float KV_KERNEL(weigh)(const float *p, const float *scale, uint32_t n, int16_t *iw, uint32_t *ran) {
   __m256 most = _mm256_setzero_ps();
   KV_RAN(ran);
-  KV_EIGHTS(j, left, n, { most = _mm256_max_ps(_mm256_mul_ps(kv_load8(p + j, left), kv_load8(scale + j, left)), most); })
+  KV_EIGHTS(j, left, n, {
+    most = _mm256_max_ps(_mm256_mul_ps(kv_load8(p + j, left), kv_load8(scale + j, left)), most);
+  })
   const float largest = kv_largest8(most);
   if (largest < 0x1p-60f) {
     kv_fill(iw, 0, n * sizeof *iw);

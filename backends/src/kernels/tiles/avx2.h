@@ -1,4 +1,4 @@
-/* Tiles decoded to bytes: u = integer - smallest integer of the table, so 0 .. 124, lane by lane, lanes 0-7 and 8-15. */
+/* Tiles decoded to bytes in registers: u = integer - smallest integer of the table, so 0 .. 124, lane by lane. */
 #ifndef KV_TILES_AVX2_H
 #define KV_TILES_AVX2_H
 
@@ -13,17 +13,18 @@ typedef struct kv_tile8 {
 static inline int32_t kv_smallest(const kv_span *span) { return span->book->table[0]; }
 static inline int32_t kv_top(const kv_span *span) { return span->book->table[(1u << span->bits) - 1]; }
 
-/* Entries by code; of a 3-bit table, entry 4 * (code & 3) is that of the code + 4, and one less that of the code. Code 0
- * then looks up -1, which gives 0, and u of code 0 is 0. */
+/* Entries by code. Of a 3-bit table, entry 4 * (code & 3) is that of a code above 3, the one before it that of one
+ * below 4: one addition joins the two planes of a tile. Code 0 looks up -1, which gives 0, and its u is 0. */
 static inline __m256i kv_table_avx2(const kv_span *span) {
   const __m128i table = _mm_loadu_si128((const __m128i *)span->book->table);
   __m128i u = _mm_sub_epi8(table, _mm_set1_epi8((char)kv_smallest(span)));
-  if (span->bits == 3) u = _mm_shuffle_epi8(u, _mm_setr_epi8(4, -1, -1, 1, 5, -1, -1, 2, 6, -1, -1, 3, 7, -1, -1, -1));
+  const __m128i planes = _mm_setr_epi8(4, -1, -1, 1, 5, -1, -1, 2, 6, -1, -1, 3, 7, -1, -1, -1);
+  if (span->bits == 3) u = _mm_shuffle_epi8(u, planes);
   return _mm256_broadcastsi128_si256(u);
 }
 
-/* As full registers in memory that compilers cannot see through: sums take the registers, and an operand in memory costs
- * nothing where a constant made again in every turn costs an instruction. */
+/* Constants as full registers in memory, which compilers cannot see through. Sums take the registers; what they then
+ * make again in every turn, a byte repeated 32 times, would cost a load and a shuffle. */
 typedef struct kv_masks {
   _Alignas(32) uint8_t nibble[32], three[32], twelve[32], one[32];
   uint32_t twos[2][8], threes[2][8]; /* shifts of lanes 0-7 and 8-15 */
@@ -58,7 +59,7 @@ KV_INLINE __m256i kv_mask(const void *mask) { return _mm256_load_si256((const __
 /* 32 bits to 32 bytes: all ones where the bit is clear. */
 KV_INLINE __m256i kv_clear32(const uint8_t *bits, const kv_masks *m) {
   const __m256i x = _mm256_shuffle_epi8(_mm256_set1_epi32((int)kv_load32(bits)), kv_mask(m->byte));
-  return _mm256_cmpeq_epi8(_mm256_and_si256(x, kv_mask(m->bit)), _mm256_setzero_si256());
+  return _mm256_cmpeq_epi8(_mm256_andnot_si256(x, kv_mask(m->bit)), kv_mask(m->bit));
 }
 
 /* Indices into the table. 2-bit codes: byte j has codes j, j+16, j+32, j+48, so a broadcast shifted by 0 and 2 is
@@ -94,33 +95,18 @@ KV_INLINE kv_tile8 kv_decode_avx2(const uint8_t *tile, uint32_t bits, __m256i ta
   return (kv_tile8){_mm256_shuffle_epi8(table, t.low), _mm256_shuffle_epi8(table, t.high)};
 }
 
-/* Summands 0 and 2 of each lane, and 1 and 3, as 16-bit integers; with multipliers in the same order vpmaddwd sums both
- * of a lane into its 32 bits. Of lanes 0-7 and 8-15. */
-typedef struct kv_tile16 {
-  __m256i low[2], high[2];
-} kv_tile16;
-
-KV_INLINE kv_tile16 kv_widen(kv_tile8 t, const kv_masks *m) {
-  const __m256i byte = kv_mask(m->low_byte);
-  return (kv_tile16){{_mm256_and_si256(t.low, byte), _mm256_srli_epi16(t.low, 8)},
-                     {_mm256_and_si256(t.high, byte), _mm256_srli_epi16(t.high, 8)}};
+/* Keeps what comes after from what was before: `next` is decoded while `now` is used, so that neither waits for the
+ * other, and compilers would move it to where it is used. */
+KV_INLINE void kv_in_order(kv_tile8 *now, kv_tile8 *next) {
+  __asm__("" : "+x"(now->low), "+x"(now->high), "+x"(next->low), "+x"(next->high));
 }
 
-/* Multipliers of a tile and row as vpmaddwd takes them, in every lane: of summands 0 and 2, of 1 and 3. Prepared in
- * memory once and read many times: four vpmaddwd a tile and row bind, and loads of their own would cost half as much. */
-typedef struct kv_pairs {
-  __m256i even, odd;
-} kv_pairs;
-
-/* x[n], n a multiple of 4, to out[(i / 4) * rows]. */
-static inline void kv_pair(const int16_t *x, uint32_t n, uint32_t rows, kv_pairs *out) {
-  const __m256i even = _mm256_set1_epi32(0x05040100), odd = _mm256_set1_epi32(0x07060302);
+/* 16-bit multipliers of four summands as (0, 2), (1, 3), in which order vpmaddwd takes them; n a multiple of 8. */
+static inline void kv_arrange(const int16_t *x, uint32_t n, int16_t *out) {
+  const __m128i order = _mm_setr_epi8(0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15);
 #pragma GCC unroll 4
-  for (uint32_t i = 0; i < n; i += 4, out += rows) {
-    const __m256i four = _mm256_set1_epi64x((long long)kv_load64(x + i));
-    out->even = _mm256_shuffle_epi8(four, even);
-    out->odd = _mm256_shuffle_epi8(four, odd);
-  }
+  for (uint32_t i = 0; i < n; i += 8)
+    _mm_storeu_si128((__m128i *)(out + i), _mm_shuffle_epi8(_mm_loadu_si128((const __m128i *)(x + i)), order));
 }
 
 /* n a multiple of 8. */
@@ -137,21 +123,22 @@ static inline int32_t kv_sum16(const int16_t *x, uint32_t n) {
 /* Four bytes or two words, to every lane. */
 KV_INLINE __m256i kv_each(const void *p) { return _mm256_set1_epi32((int)kv_load32(p)); }
 
-/* The same pointer, for all that compilers know another: what is read through both is not kept in a register. */
-KV_INLINE const kv_pairs *kv_apart(const kv_pairs *p) {
-  __asm__("" : "+r"(p));
-  return p;
-}
-
-/* acc += tile times multipliers, of `rows` rows one after the other. */
-KV_INLINE void kv_add_tile16(kv_tile16 t, const kv_pairs *low, const kv_pairs *high, uint32_t rows,
-                             __m256i (*acc)[2]) {
+/* acc += tile times 16-bit multipliers, arranged, for rows of them `stride` apart; `low` and `high` say where those of
+ * lanes 0-7 and 8-15 begin. Summands 0 and 2 first, then 1 and 3, so that few registers are in use at once. */
+KV_INLINE void kv_add_tile16(kv_tile8 t, const int16_t *low, const int16_t *high, uint32_t stride, uint32_t rows,
+                             const kv_masks *m, __m256i (*acc)[2]) {
+  const __m256i low0 = _mm256_and_si256(t.low, kv_mask(m->low_byte));
+  const __m256i high0 = _mm256_and_si256(t.high, kv_mask(m->low_byte));
 #pragma GCC unroll 4
   for (uint32_t r = 0; r < rows; r++) {
-    acc[r][0] = _mm256_add_epi32(acc[r][0], _mm256_madd_epi16(t.low[0], low[r].even));
-    acc[r][1] = _mm256_add_epi32(acc[r][1], _mm256_madd_epi16(t.high[0], high[r].even));
-    acc[r][0] = _mm256_add_epi32(acc[r][0], _mm256_madd_epi16(t.low[1], low[r].odd));
-    acc[r][1] = _mm256_add_epi32(acc[r][1], _mm256_madd_epi16(t.high[1], high[r].odd));
+    acc[r][0] = _mm256_add_epi32(acc[r][0], _mm256_madd_epi16(low0, kv_each(low + r * stride)));
+    acc[r][1] = _mm256_add_epi32(acc[r][1], _mm256_madd_epi16(high0, kv_each(high + r * stride)));
+  }
+  const __m256i low1 = _mm256_srli_epi16(t.low, 8), high1 = _mm256_srli_epi16(t.high, 8);
+#pragma GCC unroll 4
+  for (uint32_t r = 0; r < rows; r++) {
+    acc[r][0] = _mm256_add_epi32(acc[r][0], _mm256_madd_epi16(low1, kv_each(low + r * stride + 2)));
+    acc[r][1] = _mm256_add_epi32(acc[r][1], _mm256_madd_epi16(high1, kv_each(high + r * stride + 2)));
   }
 }
 
