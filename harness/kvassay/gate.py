@@ -5,7 +5,7 @@ Pure: a file of records judged again gives the same answer.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -41,6 +41,21 @@ class Verdict:
     def named(self, state: str) -> tuple[str, ...]:
         """Names of the rules in that state."""
         return tuple(o.rule.name for o in self.outcomes if o.state == state)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a backend says of itself: it promises bits, it keeps its caches in a linear memory, its
+    files are those that this project ships."""
+
+    exact: bool = True
+    wasm: bool = False
+    shipped: bool = False
+
+    @classmethod
+    def of(cls, exact: bool, evidence: Mapping[str, Any]) -> Kind:
+        """From what a backend declares; `evidence` is what it says of its files."""
+        return cls(exact, bool(evidence.get("linear_memory")), bool(evidence.get("shipped")))
 
 
 @dataclass(frozen=True)
@@ -145,18 +160,25 @@ def concerns(record: Record, target: Target, preset: str) -> bool:
     )
 
 
-def applies(rule: Rule, exact: bool, preset: str) -> bool:
+def applies(rule: Rule, kind: Kind, preset: str) -> bool:
     """Whether a rule concerns a backend of that kind with a preset."""
-    kinds = {"exact": exact, "bounded": not exact, "quantized": preset != "fp16"}
+    kinds = {
+        "exact": kind.exact,
+        "bounded": not kind.exact,
+        "quantized": preset != "fp16",
+        "wasm": kind.wasm,
+        "shipped": kind.shipped,
+    }
     return all(kinds[requirement] for requirement in rule.requires)
 
 
-def is_exact(records: Iterable[Record], target: Target) -> bool:
+def kind_of(records: Iterable[Record], target: Target) -> Kind:
     """What the backend declares; exact, the stricter promise, if that is not recorded."""
     for record in records:
         if record.check == "run.target" and concerns(record, target, record.preset):
-            return bool(record.detail.get("exact", True))
-    return True
+            exact = bool(record.detail.get("exact", True))
+            return Kind.of(exact, record.detail.get("evidence", {}))
+    return Kind()
 
 
 def _verdict(
@@ -167,10 +189,10 @@ def _verdict(
     rules: Sequence[Rule],
     book: Rulebook,
 ) -> Verdict:
-    exact = is_exact(records, target)
+    kind = kind_of(records, target)
     mine = [record for record in records if concerns(record, target, preset)]
-    outcomes = tuple(_outcome(rule, mine, scope, exact, preset) for rule in rules)
-    needed = [rule for rule in rules if applies(rule, exact, preset) and rule.in_scope(scope)]
+    outcomes = tuple(_outcome(rule, mine, scope, kind, preset) for rule in rules)
+    needed = [rule for rule in rules if applies(rule, kind, preset) and rule.in_scope(scope)]
     stages = _ladder(mine, needed, book)
     passed = [name for name, state in stages if state == "passed"]
     states = {outcome.state for outcome in outcomes}
@@ -185,10 +207,8 @@ def _verdict(
     )
 
 
-def _outcome(
-    rule: Rule, records: Sequence[Record], scope: str, exact: bool, preset: str
-) -> Outcome:
-    if not applies(rule, exact, preset):
+def _outcome(rule: Rule, records: Sequence[Record], scope: str, kind: Kind, preset: str) -> Outcome:
+    if not applies(rule, kind, preset):
         return Outcome(rule, "does not apply", note=f"only for: {', '.join(rule.requires)}")
     outcome = evaluate(rule, records)
     if rule.in_scope(scope):

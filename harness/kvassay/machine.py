@@ -94,6 +94,8 @@ def describe_target(backend: str, variant: str) -> list[Record]:
                 "bound": loaded.bound,
                 "build_id": loaded.build_id,
                 "protocol": providers()[backend].protocol if backend in providers() else None,
+                # what a backend of files says about them: names, digests, what runs them
+                "evidence": dict(getattr(loaded, "evidence", {})),
             },
         )
     ]

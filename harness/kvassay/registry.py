@@ -13,12 +13,16 @@ from .protocol import PROTOCOL_VERSION, Availability, Backend, BackendProvider
 from .suggest import did_you_mean
 
 BACKEND_GROUP: Final = "kvassay.backends"
+#: Functions from a path to a provider, by the scheme that names them: `wasm:mine.wasm`.
+LOADER_GROUP: Final = "kvassay.loaders"
 
 _registered: dict[str, BackendProvider] = {}
 
 
 class ClassProvider(BackendProvider):
     """A provider for a plain Backend class: one variant, always ready."""
+
+    foreign = True
 
     def __init__(self, name: str, cls: type[Backend]) -> None:
         self.name = name
@@ -61,9 +65,11 @@ def providers() -> dict[str, BackendProvider]:
 
 
 def provider(name: str) -> BackendProvider:
-    """The provider of a registered name or of `module:Class`."""
-    if ":" in name:
-        return _from_path(name)
+    """The provider of a registered name, of `scheme:path` or of `module:Class`."""
+    scheme, colon, path = name.partition(":")
+    if colon:
+        loaders = [point for point in entry_points(group=LOADER_GROUP) if point.name == scheme]
+        return _as_provider(name, loaders[0].load()(path)) if loaders else _from_path(name)
     known = providers()
     if name not in known:
         raise UnknownBackendError(

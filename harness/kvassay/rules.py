@@ -7,9 +7,10 @@ import math
 import statistics
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
+from types import MappingProxyType
 from typing import Any, Final, Literal, get_args
 
 from .errors import RecordError, UnknownBackendError
@@ -20,7 +21,7 @@ RULES_VERSION: Final = 1
 State = Literal["pass", "reject", "not measured", "outside scope", "does not apply"]
 Scope = Literal["default", "full", "browser"]
 SCOPES: Final = get_args(Scope)
-REQUIREMENTS: Final = ("exact", "bounded", "quantized")
+REQUIREMENTS: Final = ("exact", "bounded", "quantized", "wasm", "shipped")
 STATISTICS: Final[Mapping[str, Callable[[Sequence[float]], float]]] = {
     "max": max,
     "min": min,
@@ -50,6 +51,8 @@ class Rule:
     reason: str
     date: datetime.date
     remedy: str
+    #: Where what is bounded is a share of a budget: the budgets by subject, in the suite's unit.
+    budgets: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def bound(self) -> str:
@@ -186,7 +189,7 @@ _TEXTS: Final = ("name", "title", "check", "statistic", "unit", "scope", "reason
 
 def _parse_rule(entry: Mapping[str, Any]) -> Rule:
     where = f"rules.toml: rule {entry.get('name')!r}"
-    known = {*_TEXTS, "subject", "suites", "max", "min", "requires", "date"}
+    known = {*_TEXTS, "subject", "suites", "max", "min", "requires", "date", "budgets"}
     if unknown := sorted(set(entry) - known):
         raise RecordError(f"{where}: unknown field {unknown[0]!r}{did_you_mean(unknown[0], known)}")
     for name in _TEXTS:
@@ -208,7 +211,15 @@ def _parse_rule(entry: Mapping[str, Any]) -> Rule:
         subject=entry.get("subject", ""),
         suites=tuple(entry.get("suites", (entry["check"].partition(".")[0],))),
         date=entry["date"],
+        budgets=MappingProxyType(_budgets(where, entry.get("budgets", {}))),
     )
+
+
+def _budgets(where: str, entry: Mapping[str, Any]) -> dict[str, float]:
+    for subject, budget in entry.items():
+        if not isinstance(budget, (int, float)) or budget <= 0:
+            raise RecordError(f"{where}: budget {subject!r} must be a number above 0")
+    return {subject: float(budget) for subject, budget in entry.items()}
 
 
 def _one_of(where: str, field: str, value: Any, known: Iterable[str]) -> None:

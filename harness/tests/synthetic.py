@@ -36,7 +36,9 @@ def make(check: str, value: float, *, n: int = 10, **fields: Any) -> Record:
 
 def declared(exact: bool = True) -> Record:
     """What the runner records about TARGET."""
-    return make("run.target", 1.0, stage="", preset="", detail={"exact": exact, "bound": None})
+    evidence = {"linear_memory": True, "shipped": True}
+    detail = {"exact": exact, "bound": None, "evidence": evidence}
+    return make("run.target", 1.0, stage="", preset="", detail=detail)
 
 
 def good_value(rule: Rule) -> float:
@@ -61,6 +63,7 @@ def good_records(exact: bool = True, scope: str = "default") -> list[Record]:
     records = [declared(exact)]
     for rule in rulebook().rules:
         wanted = {"exact": exact, "bounded": not exact, "quantized": True}
+        wanted.update(wasm=True, shipped=True)
         if rule.in_scope(scope) and all(wanted[name] for name in rule.requires):
             records.append(make(rule.check, good_value(rule), subject=rule.subject))
     records += [make("quality.note", 0.0, stage=stage) for stage in STAGES]

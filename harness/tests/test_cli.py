@@ -27,6 +27,8 @@ SHAPE = ("--layers", "30", "--kv-heads", "8", "--head-dim", "128")
 class Provider:
     """Stands for a provider whose variants are given."""
 
+    foreign = False
+
     def __init__(self, **variants: Availability) -> None:
         self._variants = variants
 
@@ -291,7 +293,7 @@ def test_explain_shows_evidence_and_what_would_change_it(tmp_path: Path, capsys:
     assert "passes when each 0.9..1.1 of theory (1 of the records is beyond it)" in out
     assert out.index("turbo:3 d64: 0.5 u") < out.index("1 u, n = 10")
     assert "again: again so" in out
-    assert run(["explain", "wasm.growth_events", "--from", path]) == 0
+    assert run(["explain", "browser.mismatches", "--from", path]) == 0
     assert "outside scope (not measured in scope browser)" in capsys.readouterr().out
 
 

@@ -22,14 +22,13 @@ def test_all_rules_pass() -> None:
     assert verdict.named("outside scope") == (
         "quality.chat_nll_rise",
         "performance.transform_cost",
-        "wasm.growth_events",
         "browser.mismatches",
         "browser.time_ratio",
     )
 
 
 def test_a_wider_scope_needs_more() -> None:
-    for scope, missing in (("full", "quality.chat_nll_rise"), ("browser", "wasm.growth_events")):
+    for scope, missing in (("full", "quality.chat_nll_rise"), ("browser", "browser.mismatches")):
         judgement = judge(good_records(), question(scope))
         assert judgement.exit_status == 2
         assert missing in judgement.verdicts[0].named("not measured")

@@ -43,6 +43,9 @@ EXPECTED = {
     "quality.chat_nll_rise": ("max", None, 0.02),
     "performance.transform_cost": ("max", None, 1),
     "wasm.growth_events": ("max", None, 0),
+    "wasm.cap_faults": ("sum", None, 0),
+    "wasm.fuel_unsteady": ("sum", None, 0),
+    "wasm.fuel": ("max", None, 1),
     "browser.mismatches": ("sum", None, 0),
     "browser.time_ratio": ("max", None, 1.5),
 }

@@ -21,8 +21,19 @@ CODEC_PAIRS: Final = (
 REFERENCE: Final = "reference"
 #: Stages of rules.toml that these suites speak for.
 MATH, ONE_LAYER, SIMD = "math", "one layer", "SIMD"
+SCALAR_WASM, SIMD128 = "scalar WASM", "SIMD128"
 #: How the instruction sets of native libraries are named.
 SIMD_VARIANTS: Final = ("avx", "neon", "sse", "sve")
+#: How the variants of a WebAssembly module are named that uses vectors.
+WASM_VECTORS: Final = ("simd", "relaxed")
+
+
+def instruction_stage(backend: str, variant: str) -> str:
+    """The stage that the records of an instruction set speak for."""
+    loaded = kvassay.load(backend, variant)
+    if getattr(loaded, "evidence", {}).get("linear_memory"):
+        return SIMD128 if variant.startswith(WASM_VECTORS) else SCALAR_WASM
+    return SIMD if variant.startswith(SIMD_VARIANTS) else ONE_LAYER
 
 
 def record(

@@ -17,7 +17,7 @@ import pytest
 
 import kvassay
 from kvassay.errors import KvassayError
-from kvassay.gate import applies
+from kvassay.gate import Kind, applies
 from kvassay.presets import PRESETS
 from kvassay.protocol import Availability
 from kvassay.records import Record
@@ -135,9 +135,10 @@ def _judged(rule: Rule, record: Record) -> bool:
     preset = PRESETS.get(record.preset)
     if preset is not None and not preset.judged:
         return False
-    return applies(rule, _exact(record.backend, record.variant), record.preset)
+    return applies(rule, _kind(record.backend, record.variant), record.preset)
 
 
 @lru_cache(maxsize=64)
-def _exact(backend: str, variant: str) -> bool:
-    return kvassay.load(backend, variant).exact
+def _kind(backend: str, variant: str) -> Kind:
+    loaded = kvassay.load(backend, variant)
+    return Kind.of(loaded.exact, getattr(loaded, "evidence", {}))

@@ -29,12 +29,18 @@ class WasmBackend(Backend):
     """
 
     def __init__(
-        self, name: str, module: Module, variant: str, limits: Limits | None = None
+        self,
+        name: str,
+        module: Module,
+        variant: str,
+        limits: Limits | None = None,
+        shipped: bool = False,
     ) -> None:
         self.name = name
         self.variant = variant
         self._module = module
         self._limits = limits or Limits()
+        self._shipped = shipped
         self._shared: Instance | None = None
         self.exact = self.desk.exact
         self.build_id = self.desk.build_id
@@ -52,14 +58,24 @@ class WasmBackend(Backend):
             "sha256": self._module.sha256,
             "engine": engine_name(),
             "linear_memory": True,
+            "shipped": self._shipped,
         }
 
-    def in_one_memory(self, max_bytes: int | None = None) -> WasmBackend:
-        """The same with one linear memory for all its caches, of at most `max_bytes`."""
+    def in_one_memory(self, max_bytes: int | None = None, metered: bool = False) -> WasmBackend:
+        """The same with one linear memory for all its caches, of at most `max_bytes`.
+
+        `metered` counts instructions, which takes some speed.
+        """
         limits = self._limits if max_bytes is None else Limits(max_bytes, self._limits.fuel)
-        other = WasmBackend(self.name, self._module, self.variant, limits)
+        module = self._module.metering() if metered else self._module
+        other = WasmBackend(self.name, module, self.variant, limits)
         other._shared = other.desk
         return other
+
+    @property
+    def spent(self) -> int:
+        """Instructions that the one memory's caches have executed, where they are counted."""
+        return self.desk.spent
 
     @property
     def memory_use(self) -> MemoryUse:

@@ -90,6 +90,8 @@ class Instance:
         self._lock = threading.RLock()
         self._fault: ModuleFault | None = None
         self._staged = (0, 0)
+        #: Instructions executed so far, where the module counts them.
+        self.spent = 0
         self._store = self._wasmtime.Store(engine(module.metered))
         self._store.set_limits(memory_size=self.limits.memory, instances=1, memories=1, tables=8)
         with self._faults("instantiation"):
@@ -174,6 +176,9 @@ class Instance:
         except ModuleFault as fault:
             self._ended(fault)
             raise
+        finally:
+            if self.module.metered:
+                self.spent += self.limits.fuel - self._store.get_fuel()
 
     def _trapped(self, doing: str, trap: Any) -> ModuleFault:
         if trap.trap_code == self._wasmtime.TrapCode.OUT_OF_FUEL:

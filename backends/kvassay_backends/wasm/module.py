@@ -83,6 +83,7 @@ class Module:
     metered: bool
     """Counts instructions, so that they can be limited and recorded."""
     compiled: Any = field(repr=False)
+    data: bytes = field(repr=False)
     exports: frozenset[str] = field(repr=False)
 
     @classmethod
@@ -104,7 +105,11 @@ class Module:
             raise UnavailableError(f"{path}: not a module wasmtime runs: {_short(error)}") from None
         _check_imports(path, compiled)
         exports = _check_exports(path, compiled)
-        return cls(path, hashlib.sha256(data).hexdigest(), metered, compiled, exports)
+        return cls(path, hashlib.sha256(data).hexdigest(), metered, compiled, data, exports)
+
+    def metering(self) -> Module:
+        """The same module counting its instructions."""
+        return self if self.metered else Module.of(self.data, self.path, metered=True)
 
 
 def _check_imports(path: Path, compiled: Any) -> None:

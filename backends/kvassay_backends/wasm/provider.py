@@ -51,7 +51,7 @@ class WasmBackendProvider(BackendProvider):
         if state is None or not state.runs:
             reason = f"{state.status}: {state.reason}" if state else "no such variant"
             raise UnavailableError(f"{self.name}, variant {variant!r}: {reason}")
-        return WasmBackend(self.name, _open(_fresh_record(), variant), variant)
+        return WasmBackend(self.name, _open(_fresh_record(), variant), variant, shipped=True)
 
 
 class OneModuleProvider(BackendProvider):

@@ -9,7 +9,7 @@ import kvassay
 from kvassay.errors import KvassayError
 from kvassay.suite import Request, Target, Task
 
-from ..common import MATH, ONE_LAYER, SIMD, SIMD_VARIANTS, describe
+from ..common import MATH, ONE_LAYER, describe, instruction_stage
 from ..golden.cases import CASES as GOLDEN
 from ..golden.cases import spec_of as golden_spec
 from .grid import cases, page_cases, preset_cases
@@ -49,7 +49,7 @@ def _target_tasks(target: Target, request: Request) -> list[Task]:
     grid = _supported(target, cases(depth))
     step = BATCH if depth == "full" else 1
     # What the presets need of a layer is above; the grid is where vector code has its edges.
-    stage = SIMD if target.variant.startswith(SIMD_VARIANTS) else ONE_LAYER
+    stage = instruction_stage(target.backend, target.variant)
     for start in range(0, len(grid), step):
         batch = grid[start : start + step]
         label = _label(batch[0]) if step == 1 else f"cases {start} to {start + len(batch) - 1}"
