@@ -263,6 +263,8 @@ class BackendProvider(ABC):
 
     name: str
     protocol: int = PROTOCOL_VERSION
+    #: Its code is somebody's own and may end the process: ask it only in a worker.
+    foreign: bool = False
 
     @abstractmethod
     def variants(self) -> Mapping[str, Availability]:

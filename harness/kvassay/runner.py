@@ -17,7 +17,7 @@ from .gate import RUN, Question
 from .machine import availability_records, machine_record
 from .pool import IsolatedPool, WorkerDied, WorkerTimeout, default_jobs
 from .records import Record
-from .suite import Request, Suite, Target, Task
+from .suite import Depth, Request, Suite, Target, Task, suites
 
 #: Seconds a task may take; the longest of the shipped suites takes about a tenth of it.
 DEFAULT_TIMEOUT: Final = 1800.0
@@ -105,6 +105,65 @@ def collect_tasks(found: Iterable[Suite], request: Request) -> list[Task]:
     if not tasks:
         raise KvassayError("no suite was selected, so nothing would be measured")
     return tasks
+
+
+def plan_tasks(found: Sequence[Suite], request: Request, timeout: float) -> list[Task]:
+    """`collect_tasks` in a worker: planning asks backends what they support, which may kill.
+
+    A target that does is planned without; the task that comes in its place meets the same end in
+    its own worker, and so is recorded.
+    """
+    with IsolatedPool(1, timeout) as pool:
+
+        def planned(part: Request) -> list[Task] | None:
+            try:
+                return pool.submit(collect_tasks, found, part).result()
+            except (WorkerDied, WorkerTimeout):
+                return None
+
+        tasks = planned(request)
+        if tasks is not None:
+            return tasks
+        deadly = {target for target in request.targets if _dies(planned, request, target)}
+        left = tuple(target for target in request.targets if target not in deadly)
+        tasks = planned(replace(request, targets=left)) if left else []
+    if tasks is None:
+        raise KvassayError("planning ended the process, though no backend alone does that")
+    return tasks + [_planning(target, request) for target in request.targets if target in deadly]
+
+
+def _dies(
+    planned: Callable[[Request], list[Task] | None], request: Request, target: Target
+) -> bool:
+    try:
+        return planned(replace(request, targets=(target,))) is None
+    except KvassayError:  # a suite has nothing for this target alone
+        return False
+
+
+def _planning(target: Target, request: Request) -> Task:
+    return Task(
+        suite=RUN,
+        label=f"plan {target.backend}/{target.variant}",
+        function=f"{__name__}:replan",
+        arguments={
+            **{"backend": target.backend, "variant": target.variant},
+            **{"presets": request.presets, "depth": request.depth, "scope": request.scope},
+        },
+        target=target,
+        weight=1.0,
+    )
+
+
+def replan(
+    backend: str, variant: str, presets: Sequence[str], depth: Depth, scope: str
+) -> list[Record]:
+    """Plan a target that ended the process in which it was planned: a second attempt, on record."""
+    target = Target(backend, variant)
+    request = Request((target,), tuple(presets), depth=depth, scope=scope)
+    for suite in suites().values():
+        suite.tasks(request)
+    raise KvassayError(f"{backend}/{variant}: the process ended when suites were planned, once")
 
 
 def run(

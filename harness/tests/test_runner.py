@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -15,8 +18,8 @@ from kvassay.errors import KvassayError
 from kvassay.gate import judge
 from kvassay.pool import IsolatedPool, WorkerDied
 from kvassay.records import Record
-from kvassay.runner import Answer, Summary, collect_tasks, command, run
-from kvassay.suite import Request, Task
+from kvassay.runner import Answer, Summary, collect_tasks, command, plan_tasks, run
+from kvassay.suite import Request, Target, Task
 
 REQUEST = Request((TARGET,), (PRESET,))
 
@@ -223,6 +226,34 @@ def test_no_suite_and_no_task_are_errors() -> None:
         collect_tasks([FakeSuite("empty", [])], REQUEST)
     one = task("nothing")
     assert collect_tasks([FakeSuite("a", [one]), FakeSuite("b", [one])], REQUEST) == [one, one]
+
+
+@dataclass
+class Deadly:
+    """A suite whose planning asks every backend something that ends the process of one."""
+
+    name: str = "quality"
+
+    def tasks(self, request: Request) -> Sequence[Task]:
+        if any(target.backend == "deadly" for target in request.targets):
+            os.kill(os.getpid(), signal.SIGSEGV)
+        return [task("measure", records=[make("quality.a", 1.0)]) for _ in request.targets]
+
+
+def test_a_backend_that_kills_its_planner_is_recorded_and_the_others_go_on() -> None:
+    deadly = Target("deadly", "scalar")
+    both = Request((deadly, TARGET), (PRESET,))
+    planned = plan_tasks([Deadly()], both, 60.0)
+    assert [one.label for one in planned] == ["measure", "plan deadly/scalar"]
+    assert planned[1].target == deadly
+    assert planned[1].arguments["presets"] == (PRESET,)
+    alone = plan_tasks([Deadly()], Request((deadly,), (PRESET,)), 60.0)
+    assert [one.label for one in alone] == ["plan deadly/scalar"]
+    records, _ = gather(alone)
+    (error,) = (r for r in records if r.check == "run.errors" and r.value)
+    assert error.backend == "deadly"
+    with pytest.raises(KvassayError, match="no task"):
+        plan_tasks([FakeSuite("empty", [])], REQUEST, 60.0)
 
 
 def test_commands_are_safe_for_a_shell() -> None:

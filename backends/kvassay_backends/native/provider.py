@@ -37,6 +37,7 @@ class LibraryBackendProvider(BackendProvider):
 
     def __init__(self, name: str, path: Path | None = None) -> None:
         self.name = name
+        self.foreign = path is not None
         self._path = path
 
     def variants(self) -> Mapping[str, Availability]:

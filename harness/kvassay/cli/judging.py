@@ -16,10 +16,17 @@ from ..gate import Judgement, Question, judge
 from ..presets import PRESETS
 from ..records import Record, RecordWriter, read_records
 from ..rules import Scope
-from ..runner import DEFAULT_TIMEOUT, collect_tasks, opening_records, run, target_tasks
+from ..runner import (
+    DEFAULT_TIMEOUT,
+    collect_tasks,
+    opening_records,
+    plan_tasks,
+    run,
+    target_tasks,
+)
 from ..suite import Depth, Request
 from .progress import watching
-from .selecting import choose_presets, choose_suites, choose_targets
+from .selecting import choose_presets, choose_suites, choose_targets, is_foreign
 from .tables import print_judgement
 from .terminal import Verbose, errors, is_verbose, output
 
@@ -171,7 +178,9 @@ def _measure(question: Question, how: Execution) -> int:
     if how.json:  # what replays a failure belongs beside the results
         os.environ.setdefault("KVASSAY_REPLAY_DIR", str(how.json.resolve().parent))
     tasks = target_tasks(question.targets)
-    tasks += collect_tasks(choose_suites(question.suites), request)
+    found = choose_suites(question.suites)
+    foreign = any(map(is_foreign, question.targets))
+    tasks += plan_tasks(found, request, how.timeout) if foreign else collect_tasks(found, request)
     records: list[Record] = []
     with ExitStack() as stack:
         writer = stack.enter_context(RecordWriter(how.json)) if how.json else None

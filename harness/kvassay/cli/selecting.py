@@ -50,6 +50,11 @@ def choose_presets(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(_unique(names) or PRESETS)
 
 
+def is_foreign(target: Target) -> bool:
+    """Whether a target's code is somebody's own, to be asked in a worker only."""
+    return provider(target.backend).foreign
+
+
 def choose_suites(names: Sequence[str]) -> list[Suite]:
     """Installed suites by name, all by default; raises UnknownBackendError for an unknown one."""
     try:
