@@ -29,6 +29,7 @@ SESSIONS = {
     "lint",
     "types",
     "build",
+    "ort_abi",
     "sanitize",
     "wheel",
 }
