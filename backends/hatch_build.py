@@ -124,6 +124,9 @@ TARGETS: Mapping[tuple[str, str], Target] = MappingProxyType(
 )
 
 
+TARGET_VARIABLE = "KVASSAY_TARGET"
+
+
 def host_target() -> Target:
     """The target of the running interpreter; BuildError on a machine that is not in TARGETS."""
     host = (platform.system(), platform.machine())
@@ -131,6 +134,17 @@ def host_target() -> Target:
         known = ", ".join(f"{system} {machine}" for system, machine in TARGETS)
         raise BuildError(f"no build target for {host[0]} {host[1]}; there are: {known}")
     return TARGETS[host]
+
+
+def wanted_target() -> Target:
+    """The target that KVASSAY_TARGET names, or this machine's. A wheel for another is not run."""
+    name = os.environ.get(TARGET_VARIABLE)
+    if not name:
+        return host_target()
+    known = {target.triple: target for target in TARGETS.values()}
+    if name not in known:
+        raise BuildError(f"{TARGET_VARIABLE}: no target {name}; there are: {', '.join(known)}")
+    return known[name]
 
 
 def sources(machine: str) -> dict[Path, tuple[str, ...]]:
@@ -310,7 +324,7 @@ class NativeBuildHook(BuildHookInterface[Any]):
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Build in place; `version` is "standard" or "editable", and both need what is built."""
-        target = host_target()
+        target = wanted_target()
         output = NATIVE / "_lib"
         record = build(target, output)
         self.app.display_info(f"built {target.library} {record['build_id']} ({target.triple})")

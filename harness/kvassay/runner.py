@@ -17,6 +17,7 @@ from .gate import RUN, Question
 from .machine import availability_records, machine_record
 from .pool import IsolatedPool, WorkerDied, WorkerTimeout, default_jobs
 from .records import Record
+from .registry import provider
 from .suite import Depth, Request, Suite, Target, Task, suites
 
 #: Seconds a task may take; the longest of the shipped suites takes about a tenth of it.
@@ -243,7 +244,8 @@ class _State:
         if task.target is not None and task.suite != RUN and not answer.error:
             self.summary.ran[task.target] += 1
         self.summary.times.append((task, answer.seconds))
-        self.sink([r if r.reproduce else replace(r, reproduce=again) for r in answer.records])
+        marked = _marked(task.target, answer.records)
+        self.sink([r if r.reproduce else replace(r, reproduce=again) for r in marked])
         if answer.error:
             self.sink([_error_record(task, answer)])
         if self.watch:
@@ -265,6 +267,16 @@ def execute(task: Task) -> Answer:
     if not records:
         return Answer((), seconds, "returned no record: it measured nothing")
     return Answer(tuple(records), seconds)
+
+
+def _marked(target: Target | None, records: Sequence[Record]) -> Sequence[Record]:
+    """Records of a variant that an emulator runs, with that in their detail."""
+    if target is None:
+        return records
+    state = provider(target.backend).variants().get(target.variant)
+    if state is None or state.status != "emulated":
+        return records
+    return [replace(r, detail={**r.detail, "emulated": state.reason}) for r in records]
 
 
 def _failure(error: BaseException) -> Answer:

@@ -32,6 +32,27 @@ def who(verdict: Verdict) -> str:
     return f"{verdict.target.backend}/{verdict.target.variant} {verdict.preset}"
 
 
+def how_each_ran(records: Iterable[Record]) -> Iterable[tuple[str, str, str]]:
+    """(backend, variant, how) for every known variant: ran natively, emulated, or not and why."""
+    found = list(records)
+    ran = {(r.backend, r.variant): r.comparisons for r in found if r.subject == "tasks that ran"}
+    for record in found:
+        if record.check == "run.availability":
+            tasks = ran.get((record.backend, record.variant), 0)
+            status, reason = str(record.detail["status"]), str(record.detail["reason"])
+            yield record.backend, record.variant, _how(status, reason, tasks)
+
+
+def _how(status: str, reason: str, tasks: int) -> str:
+    emulated = status == "emulated"
+    if tasks:
+        return f"ran emulated by {reason}" if emulated else "ran natively"
+    if status == "ready" or emulated:
+        hint = "; kvassay parity runs it emulated" if emulated else ""
+        return f"not run: not asked for{hint}"
+    return f"not run: {status}" + (f", {reason}" if reason else "")
+
+
 def describe(record: Record) -> str:
     """A record in one line."""
     owner = f"{record.backend}/{record.variant}" if record.backend else "all backends"

@@ -11,6 +11,7 @@ The tasks are those the gate runs; a test fails where a task measures nothing or
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 
 import pytest
@@ -22,9 +23,12 @@ from kvassay.presets import PRESETS
 from kvassay.protocol import Availability
 from kvassay.records import Record
 from kvassay.registry import provider
+from kvassay.required import check_required
 from kvassay.rules import Rule, evaluate, matches, rulebook
 from kvassay.suite import Request, Suite, Target, Task
 
+#: Suites that compare bits, for which an emulator will do.
+BITS = ("parity",)
 DEPTHS = ("quick", "default", "full")
 
 
@@ -71,7 +75,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         return
     suite: Suite = metafunc.module.suite
     try:
-        tasks = suite.tasks(request_of(metafunc.config))
+        tasks = [
+            task for request in _requests(metafunc.config, suite) for task in suite.tasks(request)
+        ]
     except KvassayError as error:
         raise pytest.UsageError(f"suite {suite.name}: {error}") from error
     if not tasks:
@@ -94,13 +100,35 @@ def _variants(config: pytest.Config) -> dict[str, dict[str, Availability]]:
     return {name: dict(provider(name).variants()) for name in names}
 
 
+def _requests(config: pytest.Config, suite: Suite) -> list[Request]:
+    """What is asked for, and quickly, where bits are compared, of what only an emulator runs."""
+    asked = request_of(config)
+    known = _variants(config)
+    emulated = [
+        Target(name, variant)
+        for name, variants in known.items()
+        for variant, state in variants.items()
+        if state.status == "emulated"
+    ]
+    if suite.name not in BITS or config.getoption("--variant"):
+        emulated = []
+    if suite.name in BITS:
+        check_required(known, (*asked.targets, *emulated))
+    if not emulated:
+        return [asked]
+    return [asked, replace(asked, targets=tuple(emulated), depth="quick")]
+
+
 def request_of(config: pytest.Config) -> Request:
-    """What the command line asks for; a forced variant that cannot run is an error."""
+    """What the command line asks for; a forced variant that cannot run is an error.
+
+    Variants that only an emulator runs have to be forced.
+    """
     wanted = config.getoption("--variant")
     targets = []
     for name, variants in _variants(config).items():
         for variant, state in variants.items():
-            if (variant in wanted) if wanted else state.runs:
+            if (variant in wanted) if wanted else state.status == "ready":
                 kvassay.load(name, variant)
                 targets.append(Target(name, variant))
     if not targets:

@@ -2,8 +2,9 @@
 
 from typing import Final
 
+from .known import NativeBackendProvider
 from .provider import LibraryBackendProvider
 
-backend: Final = LibraryBackendProvider("native")
+backend: Final = NativeBackendProvider("native")
 
-__all__ = ["LibraryBackendProvider", "backend"]
+__all__ = ["LibraryBackendProvider", "NativeBackendProvider", "backend"]

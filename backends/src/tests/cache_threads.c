@@ -129,8 +129,9 @@ static void child_process(void) {
   child = fork();
   CHECK(child >= 0);
   if (child == 0) {
+    const uint32_t alone = thread_count(); /* an emulator has a thread of its own */
     for (int round = 0; round < 20; round++) attend(cache, 0, &DATA, QUERIES, found);
-    if (thread_count() != 0 && thread_count() != 3) _exit(2); /* its own two, and itself */
+    if (alone != 0 && thread_count() != alone + 2) _exit(2);
     kv_cache_destroy(cache);
     _exit(memcmp(expected, found, sizeof found) == 0 ? 0 : 1);
   }

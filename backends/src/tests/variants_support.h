@@ -46,14 +46,25 @@ static inline void check_gap(uint32_t which, uint32_t gap) {
 
 static inline uint32_t pick(uint64_t *random, uint32_t below) { return (uint32_t)((draw(random) >> 32) * below >> 32); }
 
-/* Calls test(variant's kernels, its bit) for all variants but scalar that run here, and says which did not. */
+/* Whether KVASSAY_REQUIRE_VARIANTS, names separated by commas, has this one. */
+static inline int required(const char *name) {
+  const char *list = getenv("KVASSAY_REQUIRE_VARIANTS");
+  const size_t length = strlen(name);
+  for (const char *at = list; at && *at; at += strcspn(at, ","), at += *at == ',')
+    if (strcspn(at, ",") == length && memcmp(at, name, length) == 0) return 1;
+  return 0;
+}
+
+/* Calls test(variant's kernels, its bit) for all variants but scalar that run here, and says which did not: a failure
+ * of those that are required. */
 static inline int for_each_variant(const char *name, void (*test)(const kv_kernels *k, uint32_t bit)) {
-  uint32_t tested = 0;
+  uint32_t tested = 0, refused = 0;
   for (uint32_t v = 0; v < KV_VARIANTS; v++) {
     const char *missing = kv_variants[v].missing();
     if (v == KV_VARIANT_SCALAR) continue;
     if (missing) {
       printf("%s: variant %s not run: this CPU lacks %s\n", name, kv_variants[v].name, missing);
+      refused += (uint32_t)required(kv_variants[v].name);
       continue;
     }
     kv_fpenv saved = kv_fpenv_enter();
@@ -62,10 +73,8 @@ static inline int for_each_variant(const char *name, void (*test)(const kv_kerne
     printf("%s: variant %s ran\n", name, kv_variants[v].name);
     tested++;
   }
-  if (tested) return closing(name);
-  const char *require = getenv("KVASSAY_REQUIRE_SIMD");
-  printf("%s: scalar is the only variant that runs here; nothing to compare\n", name);
-  return require && strcmp(require, "1") == 0;
+  if (!tested) printf("%s: scalar is the only variant that runs here; nothing to compare\n", name);
+  return refused > 0 || (tested && closing(name));
 }
 
 #endif

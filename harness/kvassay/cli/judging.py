@@ -27,7 +27,7 @@ from ..runner import (
 from ..suite import Depth, Request
 from .progress import watching
 from .selecting import choose_presets, choose_suites, choose_targets, is_foreign
-from .tables import print_judgement
+from .tables import print_judgement, print_variants
 from .terminal import Verbose, errors, is_verbose, output
 
 SUITE_COMMANDS: Final = {
@@ -36,6 +36,9 @@ SUITE_COMMANDS: Final = {
     "memory": "Bytes billed and held, scratch, shadows and peaks",
     "quality": "Attention and next tokens of tiny and real models",
 }
+
+#: Suites that compare bits: an emulator changes none, while time and memory under it mean nothing.
+BITS: Final = ("parity",)
 
 Backends = Annotated[
     list[str] | None,
@@ -154,7 +157,7 @@ def _suite_command(name: str) -> Callable[..., int]:
     ) -> int:
         question = Question(
             scope=scope,
-            targets=choose_targets(backend or [], variant or []),
+            targets=choose_targets(backend or [], variant or [], emulated=name in BITS),
             presets=choose_presets(preset or []),
             suites=(name,),
             depth=depth or "full",
@@ -238,6 +241,7 @@ def _show(judgement: Judgement, records: list[Record], report: Path | None, verb
         from ..report import write_report  # draws plots: slow to import
 
         write_report(report, judgement, records)
+    print_variants(output(), judgement, records)
     print_judgement(output(), judgement, verbose)
     if report:
         output().print(f"report: {report}", markup=False, soft_wrap=True)

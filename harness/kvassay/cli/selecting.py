@@ -9,17 +9,23 @@ from ..errors import KvassayError, SpecError, UnavailableError, UnknownBackendEr
 from ..presets import PRESETS
 from ..protocol import Availability
 from ..registry import provider, providers
+from ..required import check_required
 from ..suggest import did_you_mean
 from ..suite import Suite, Target, suites
 
 
 def choose_targets(
-    backends: Sequence[str], variants: Sequence[str], best_only: bool = False
+    backends: Sequence[str],
+    variants: Sequence[str],
+    best_only: bool = False,
+    emulated: bool = False,
 ) -> tuple[Target, ...]:
     """Targets for names given by a user: by default every variant that runs here.
 
-    `best_only` takes the best variant of each backend where none is named. What was named must
-    exist and run; it is never replaced. Raises UnknownBackendError or UnavailableError.
+    `best_only` takes the best variant of each backend where none is named; those that run only
+    under an emulator are left out unless named, or wanted by `emulated`. What was named must exist
+    and run; it is never replaced. Raises UnknownBackendError or UnavailableError, also where a
+    variant that the environment requires would not run.
     """
     if any(":" in name for name in backends) and "" not in sys.path:
         sys.path.insert(0, "")  # module:Class of the folder one works in
@@ -32,13 +38,18 @@ def choose_targets(
     targets: list[Target] = []
     for name, found in known.items():
         wanted = {v: state for v, state in found.items() if not variants or v in variants}
-        running = [Target(name, variant) for variant, state in wanted.items() if state.runs]
+        running = [
+            Target(name, variant)
+            for variant, state in wanted.items()
+            if state.status == "ready" or (state.runs and (variants or emulated))
+        ]
         missing = {variant: state for variant, state in wanted.items() if not state.runs}
         if missing and (variants or (backends and not running)):
             raise UnavailableError(f"backend {name!r} cannot run here: {_reasons(missing)}")
         targets += running[:1] if best_only and not variants else running
     if not targets:
         raise UnavailableError("no backend runs here; see: kvassay list")
+    check_required(known, targets if emulated else None)
     return tuple(targets)
 
 

@@ -12,7 +12,17 @@ from rich.table import Table
 from ..gate import Judgement, Verdict
 from ..records import Record
 from ..rules import Outcome, Rule
-from ..wording import alike, conclusion, culprits, decision, describe, figure, who, worst
+from ..wording import (
+    alike,
+    conclusion,
+    culprits,
+    decision,
+    describe,
+    figure,
+    how_each_ran,
+    who,
+    worst,
+)
 
 _STYLE = {
     "PASS": "bold green",
@@ -33,6 +43,20 @@ def print_judgement(console: Console, judgement: Judgement, verbose: bool = Fals
         console.print(_rule_table(judgement))
         _print_rejects(console, judgement, None if verbose else _WORST_SHOWN)
     console.print(conclusion(judgement), style=_STYLE[decision(judgement)])
+
+
+def print_variants(console: Console, judgement: Judgement, records: Sequence[Record]) -> None:
+    """How each variant of the judged backends ran: natively, emulated, or not and why."""
+    judged = {verdict.target.backend for verdict in judgement.verdicts}
+    table = _table("Variants")
+    table.add_column("backend", no_wrap=True)
+    table.add_column("variant", no_wrap=True)
+    table.add_column("how it ran", overflow="fold")
+    for backend, variant, how in how_each_ran(records):
+        if backend in judged:
+            table.add_row(backend, variant, how)
+    if table.row_count:
+        console.print(table)
 
 
 def _verdict_table(judgement: Judgement) -> Table:

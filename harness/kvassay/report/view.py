@@ -9,7 +9,16 @@ from typing import Any
 from ..gate import Judgement, Verdict
 from ..records import Record
 from ..rules import Outcome, Rule
-from ..wording import alike, conclusion, culprits, decision, figure, who, worst
+from ..wording import (
+    alike,
+    conclusion,
+    culprits,
+    decision,
+    figure,
+    how_each_ran,
+    who,
+    worst,
+)
 
 _WORST_SHOWN = 3
 
@@ -44,7 +53,7 @@ class Support:
     backend: str
     variant: str
     status: str
-    reason: str
+    how: str
     promise: str
     build_id: str
     tasks: str
@@ -118,6 +127,7 @@ def _evidence(verdict: Verdict, outcome: Outcome) -> Evidence:
 def _support(records: Sequence[Record]) -> Iterable[Support]:
     declared = {(r.backend, r.variant): r for r in records if r.check == "run.target"}
     ran = {(r.backend, r.variant): r for r in records if r.subject == "tasks that ran"}
+    how = {(backend, variant): text for backend, variant, text in how_each_ran(records)}
     for record in records:
         if record.check != "run.availability":
             continue
@@ -130,7 +140,7 @@ def _support(records: Sequence[Record]) -> Iterable[Support]:
             backend=record.backend,
             variant=record.variant,
             status=str(record.detail.get("status", "")),
-            reason=str(record.detail.get("reason", "")) or "-",
+            how=how[key],
             promise=promise,
             build_id=str(detail.get("build_id") or "-"),
             tasks=f"{ran[key].comparisons:,}" if key in ran else "-",
