@@ -185,7 +185,7 @@ KV_INLINE void span15(const part *p, const rows15 *x, uint32_t bits, uint32_t ro
     kv_tile8 next = kv_decode_avx2(tiles, bits, p->table, m);
     for (uint32_t left = p->span->channels / 4u; left; left--, q += 4) {
       kv_tile8 t = next;
-      tiles += left > 1 ? 8 * bits : 0;
+      tiles += left > 1 ? 8 * bits : 0; /* the last tile once more: leaving it out was slower */
       next = kv_decode_avx2(tiles, bits, p->table, m);
       kv_in_order(&t, &next);
       kv_add_tile16(t, q, q, KV_MAX_DIM, rows, m, sum);

@@ -3,7 +3,17 @@
 #include "../instances.h"
 
 #define ROWS 4u
+#define BLOCK 32u
 #define INLINE static inline __attribute__((always_inline))
+
+/* Asks for `tokens` rows that are read soon: windows lie in the second-level cache at best, and one row after another is
+ * too short a stream for what fetches ahead by itself. */
+static void ask_for(const uint8_t *x, uint64_t stride_bytes, uint32_t tokens, uint32_t d) {
+  for (uint32_t j = 0; j < tokens; j++, x += stride_bytes)
+    for (uint32_t i = 0; i < 2 * d; i += 64) _mm_prefetch((const char *)x + i, _MM_HINT_T0);
+}
+
+static uint32_t at_most(uint32_t n, uint32_t most) { return n < most ? n : most; }
 
 /* Stripes of `rows` query rows against one token, after the tree's first step (s[i] + s[i + 8]). */
 INLINE void stripes(const float *q, uint32_t q_stride, uint32_t d, const uint8_t *x, __m256 (*out)[8], uint32_t rows) {
@@ -55,12 +65,13 @@ KV_ROW_INSTANCES(eight,
 void KV_KERNEL(dots)(const float *q, uint32_t q_stride, uint32_t rows, uint32_t d, const uint8_t *x,
                   uint64_t stride_bytes, uint32_t tokens, float *t, uint32_t t_stride, uint32_t *ran) {
   KV_RAN(ran);
-  for (uint32_t j = 0; j < tokens; j += 8, x += 8 * stride_bytes)
-    for (uint32_t r = 0; r < rows; r += ROWS) {
-      const uint32_t some = rows - r < ROWS ? rows - r : ROWS;
-      eight_of[some - 1](q + r * q_stride, q_stride, d, x, stride_bytes, tokens - j < 8 ? tokens - j : 8,
-                         t + r * t_stride + j, t_stride);
-    }
+  for (uint32_t j = 0; j < tokens; j += 8, x += 8 * stride_bytes) {
+    const uint32_t left = tokens - j;
+    if (left > 8) ask_for(x + 8 * stride_bytes, stride_bytes, at_most(left - 8, 8), d);
+    for (uint32_t r = 0; r < rows; r += ROWS)
+      eight_of[at_most(rows - r, ROWS) - 1](q + r * q_stride, q_stride, d, x, stride_bytes, at_most(left, 8),
+                                            t + r * t_stride + j, t_stride);
+  }
 }
 
 /* Sixteen channels of `rows` sums over all tokens, in registers. */
@@ -88,18 +99,23 @@ INLINE void sixteen(const float *p, uint32_t p_stride, const uint8_t *x, uint64_
   }
 }
 
+KV_ROW_INSTANCES(sixteen,
+                 (const float *p, uint32_t p_stride, const uint8_t *x, uint64_t stride_bytes, uint32_t tokens,
+                  float *acc, uint32_t d),
+                 p, p_stride, x, stride_bytes, tokens, acc, d)
+
+/* Tokens in blocks that stay in the first-level cache while their channels are gone through, sixteen after sixteen. */
 void KV_KERNEL(weighted)(const float *p, uint32_t p_stride, uint32_t rows, uint32_t d, const uint8_t *x,
                       uint64_t stride_bytes, uint32_t tokens, float *acc, uint32_t *ran) {
   KV_RAN(ran);
-  for (uint32_t r = 0; r < rows; r += ROWS)
-    for (uint32_t c = 0; c < d; c += 16) {
-      const float *weights = p + r * p_stride;
-      float *sums = acc + r * d + c;
-      switch (rows - r) {
-        case 1: sixteen(weights, p_stride, x + 2 * c, stride_bytes, tokens, sums, d, 1); break;
-        case 2: sixteen(weights, p_stride, x + 2 * c, stride_bytes, tokens, sums, d, 2); break;
-        case 3: sixteen(weights, p_stride, x + 2 * c, stride_bytes, tokens, sums, d, 3); break;
-        default: sixteen(weights, p_stride, x + 2 * c, stride_bytes, tokens, sums, d, 4);
-      }
-    }
+  for (uint32_t left = tokens; left;) {
+    const uint32_t block = at_most(left, BLOCK);
+    left -= block;
+    ask_for(x + block * stride_bytes, stride_bytes, at_most(left, BLOCK), d);
+    for (uint32_t r = 0; r < rows; r += ROWS)
+      for (uint32_t c = 0; c < d; c += 16)
+        sixteen_of[at_most(rows - r, ROWS) - 1](p + r * p_stride, p_stride, x + 2 * c, stride_bytes, block,
+                                                acc + r * d + c, d);
+    x += block * stride_bytes, p += block;
+  }
 }

@@ -7,8 +7,7 @@ typedef struct weights {
   int32_t offset[KV_ROWS_AVX2];
 } weights;
 
-/* One group of 16 channels, or of 8: then lanes 8-15 are the same channels of tokens that are 4 `ahead`. The last tile
- * is decoded twice: its successor is another stream or nothing. */
+/* One group of 16 channels, or of 8: then lanes 8-15 are the same channels of tokens that are 4 `ahead`. */
 KV_INLINE void group(const uint8_t *tiles, uint32_t tokens, __m256i table, const weights *x, int32_t *out,
                      uint32_t stride, uint32_t ahead, uint32_t bits, uint32_t rows) {
   const kv_masks *m = kv_masks_avx2();
@@ -20,13 +19,13 @@ KV_INLINE void group(const uint8_t *tiles, uint32_t tokens, __m256i table, const
     acc[r][1] = ahead ? _mm256_setzero_si256() : acc[r][0];
   }
   kv_tile8 next = kv_decode_avx2(tiles, bits, table, m);
-  for (uint32_t left = tokens / (4 + ahead); left; left--, w += 4 + ahead) {
+  for (uint32_t left = tokens / (4 + ahead); --left; w += 4 + ahead) {
     kv_tile8 t = next;
-    tiles += left > 1 ? 8 * bits : 0;
-    next = kv_decode_avx2(tiles, bits, table, m);
+    next = kv_decode_avx2(tiles += 8 * bits, bits, table, m);
     kv_in_order(&t, &next);
     kv_add_tile16(t, w, w + ahead, KV_MAX_PAGE, rows, m, acc);
   }
+  kv_add_tile16(next, w, w + ahead, KV_MAX_PAGE, rows, m, acc);
 #pragma GCC unroll 4
   for (uint32_t r = 0; r < rows; r++, out += stride) {
     if (ahead) {
