@@ -188,10 +188,10 @@ class Instance:
         lines = [line for line in str(trap.message).splitlines() if "wasm trap" in line]
         reason = (lines or str(trap.message).splitlines() or ["trap"])[-1].strip()
         memory: LinearMemory | None = getattr(self, "memory", None)
-        if memory is not None and memory.size + PAGE > self.limits.memory:
+        if memory is not None and 2 * memory.size > self.limits.memory:
             return ModuleFault(
-                f"{doing}: {reason}, after linear memory had grown to {memory.size} bytes, the "
-                f"cap of {self.limits.memory}",
+                f"{doing}: {reason}, after linear memory had grown to {memory.size} bytes of the "
+                f"{self.limits.memory} that it may have",
                 kind="growth",
             )
         return ModuleFault(f"{doing}: {reason}", kind="trap")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,18 +16,12 @@ from ..gate import Judgement, Question, judge
 from ..presets import PRESETS
 from ..records import Record, RecordWriter, read_records
 from ..rules import Scope
-from ..runner import (
-    DEFAULT_TIMEOUT,
-    collect_tasks,
-    opening_records,
-    plan_tasks,
-    run,
-    target_tasks,
-)
+from ..runner import DEFAULT_TIMEOUT, collect_tasks, opening_records, run, target_tasks
 from ..suite import Depth, Request
+from .modules import Rejected, try_modules
 from .progress import watching
-from .selecting import choose_presets, choose_suites, choose_targets, is_foreign
-from .tables import print_judgement, print_variants
+from .selecting import choose_presets, choose_suites, choose_targets
+from .tables import print_judgement
 from .terminal import Verbose, errors, is_verbose, output
 
 SUITE_COMMANDS: Final = {
@@ -37,12 +31,13 @@ SUITE_COMMANDS: Final = {
     "quality": "Attention and next tokens of tiny and real models",
 }
 
-#: Suites that compare bits: an emulator changes none, while time and memory under it mean nothing.
-BITS: Final = ("parity",)
-
 Backends = Annotated[
     list[str] | None,
     typer.Option("--backend", help="Backend name or module:Class; repeatable (default: all)."),
+]
+Wasm = Annotated[
+    list[Path] | None,
+    typer.Option("--wasm", help="A WebAssembly module of one's own, in a sandbox; repeatable."),
 ]
 Variants = Annotated[
     list[str] | None, typer.Option("--variant", help="Variant; repeatable (default: all that run).")
@@ -99,6 +94,7 @@ def add_to(app: typer.Typer) -> None:
 def gate(
     context: typer.Context,
     backend: Backends = None,
+    wasm: Wasm = None,
     variant: Variants = None,
     preset: Presets = None,
     suite: Suites = None,
@@ -120,23 +116,28 @@ def gate(
     """
     report = report or Path("report.html")
     if source is not None:
-        if any((json, quick, depth, suite, backend, variant, preset)):
+        if any((json, quick, depth, suite, backend, wasm, variant, preset)):
             raise KvassayError(
                 "--from judges what was recorded: give only --scope and --report with it"
             )
         return _judge_again(source, scope, context, report)
     if quick and depth:
         raise KvassayError("--quick and --depth contradict each other: give one of them")
+    modules, rejected = try_modules(wasm or ())
+    named = [*(backend or ()), *modules]
+    targets = tuple(one.target for one in rejected)
+    if named or not wasm:
+        targets += choose_targets(named, variant or [], best_only=quick)
     question = Question(
         scope=scope,
-        targets=choose_targets(backend or [], variant or [], best_only=quick),
+        targets=targets,
         presets=choose_presets(preset or []),
         suites=tuple(suite or ()),
         depth="quick" if quick else depth or ("full" if scope == "full" else "default"),
     )
     json = json or Path("results.jsonl")
     how = Execution(json, report, model, jobs, timeout, quiet, is_verbose(context))
-    return _measure(question, how)
+    return _measure(question, how, rejected)
 
 
 def _suite_command(name: str) -> Callable[..., int]:
@@ -157,7 +158,7 @@ def _suite_command(name: str) -> Callable[..., int]:
     ) -> int:
         question = Question(
             scope=scope,
-            targets=choose_targets(backend or [], variant or [], emulated=name in BITS),
+            targets=choose_targets(backend or [], variant or []),
             presets=choose_presets(preset or []),
             suites=(name,),
             depth=depth or "full",
@@ -168,11 +169,13 @@ def _suite_command(name: str) -> Callable[..., int]:
     return command
 
 
-def _measure(question: Question, how: Execution) -> int:
-    """Run the suites, judge, print, write; the exit status."""
+def _measure(question: Question, how: Execution, rejected: Sequence[Rejected] = ()) -> int:
+    """Run the suites, judge, print, write; the exit status. `rejected` are targets of the question
+    that failed already: nothing more is run on them."""
     _check_worth_running(question, how.model)
+    lost = {one.target for one in rejected}
     request = Request(
-        targets=question.targets,
+        targets=tuple(target for target in question.targets if target not in lost),
         presets=question.presets,
         depth=question.depth,
         scope=question.scope,
@@ -180,10 +183,9 @@ def _measure(question: Question, how: Execution) -> int:
     )
     if how.json:  # what replays a failure belongs beside the results
         os.environ.setdefault("KVASSAY_REPLAY_DIR", str(how.json.resolve().parent))
-    tasks = target_tasks(question.targets)
+    tasks = target_tasks(request.targets)
     found = choose_suites(question.suites)
-    foreign = any(map(is_foreign, question.targets))
-    tasks += plan_tasks(found, request, how.timeout) if foreign else collect_tasks(found, request)
+    tasks += collect_tasks(found, request) if request.targets else []
     records: list[Record] = []
     with ExitStack() as stack:
         writer = stack.enter_context(RecordWriter(how.json)) if how.json else None
@@ -195,10 +197,14 @@ def _measure(question: Question, how: Execution) -> int:
                 writer.write(new)
 
         keep(opening_records(question))
+        keep(one.record for one in rejected)
         watch = stack.enter_context(watching(tasks, errors(), how.quiet))
         summary = run(tasks, keep, jobs=how.jobs, timeout=how.timeout, watch=watch)
     judgement = judge(records, question)
     _show(judgement, records, how.report, how.verbose)
+    for one in rejected:
+        rejection = f"rejected: {one.target.backend} {one.target.variant}: {one.reason}"
+        output().print(rejection, markup=False, soft_wrap=True)
     if how.json:
         output().print(f"records: {how.json}", markup=False, soft_wrap=True)
     if summary.interrupted:
@@ -241,7 +247,6 @@ def _show(judgement: Judgement, records: list[Record], report: Path | None, verb
         from ..report import write_report  # draws plots: slow to import
 
         write_report(report, judgement, records)
-    print_variants(output(), judgement, records)
     print_judgement(output(), judgement, verbose)
     if report:
         output().print(f"report: {report}", markup=False, soft_wrap=True)
