@@ -16,12 +16,19 @@ from ..gate import Judgement, Question, judge
 from ..presets import PRESETS
 from ..records import Record, RecordWriter, read_records
 from ..rules import Scope
-from ..runner import DEFAULT_TIMEOUT, collect_tasks, opening_records, run, target_tasks
+from ..runner import (
+    DEFAULT_TIMEOUT,
+    collect_tasks,
+    opening_records,
+    plan_tasks,
+    run,
+    target_tasks,
+)
 from ..suite import Depth, Request
 from .modules import Rejected, try_modules
 from .progress import watching
-from .selecting import choose_presets, choose_suites, choose_targets
-from .tables import print_judgement
+from .selecting import choose_presets, choose_suites, choose_targets, is_foreign
+from .tables import print_judgement, print_variants
 from .terminal import Verbose, errors, is_verbose, output
 
 SUITE_COMMANDS: Final = {
@@ -30,6 +37,9 @@ SUITE_COMMANDS: Final = {
     "memory": "Bytes billed and held, scratch, shadows and peaks",
     "quality": "Attention and next tokens of tiny and real models",
 }
+
+#: Suites that compare bits: an emulator changes none, while time and memory under it mean nothing.
+BITS: Final = ("parity",)
 
 Backends = Annotated[
     list[str] | None,
@@ -127,7 +137,7 @@ def gate(
     named = [*(backend or ()), *modules]
     targets = tuple(one.target for one in rejected)
     if named or not wasm:
-        targets += choose_targets(named, variant or [], best_only=quick)
+        targets += choose_targets(named, variant or [], best_only=quick or not named)
     question = Question(
         scope=scope,
         targets=targets,
@@ -158,7 +168,7 @@ def _suite_command(name: str) -> Callable[..., int]:
     ) -> int:
         question = Question(
             scope=scope,
-            targets=choose_targets(backend or [], variant or []),
+            targets=choose_targets(backend or [], variant or [], emulated=name in BITS),
             presets=choose_presets(preset or []),
             suites=(name,),
             depth=depth or "full",
@@ -185,7 +195,10 @@ def _measure(question: Question, how: Execution, rejected: Sequence[Rejected] = 
         os.environ.setdefault("KVASSAY_REPLAY_DIR", str(how.json.resolve().parent))
     tasks = target_tasks(request.targets)
     found = choose_suites(question.suites)
-    tasks += collect_tasks(found, request) if request.targets else []
+    foreign = any(map(is_foreign, request.targets))
+    if request.targets:
+        plan = plan_tasks(found, request, how.timeout) if foreign else collect_tasks(found, request)
+        tasks += plan
     records: list[Record] = []
     with ExitStack() as stack:
         writer = stack.enter_context(RecordWriter(how.json)) if how.json else None
@@ -247,6 +260,7 @@ def _show(judgement: Judgement, records: list[Record], report: Path | None, verb
         from ..report import write_report  # draws plots: slow to import
 
         write_report(report, judgement, records)
+    print_variants(output(), judgement, records)
     print_judgement(output(), judgement, verbose)
     if report:
         output().print(f"report: {report}", markup=False, soft_wrap=True)
