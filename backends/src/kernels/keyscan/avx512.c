@@ -9,8 +9,11 @@
 typedef struct rows7 {
   const int8_t *q;
   uint32_t d;
-  int32_t offset[KV_ROWS_AVX512];                 /* -64 * sum of the query */
-  int16_t pairs[KV_ROWS_AVX512][KV_MAX_DIM / 2];  /* the same, two words a tile, of it and its neighbour */
+#if KV_VNNI
+  int32_t offset[KV_ROWS_AVX512]; /* -64 * sum of the query */
+#else
+  int16_t pairs[KV_ROWS_AVX512][KV_MAX_DIM / 2]; /* -64 * query, two words a tile, of it and its neighbour */
+#endif
 } rows7;
 
 typedef struct rows15 {
@@ -18,28 +21,46 @@ typedef struct rows15 {
   int32_t offset[KV_ROWS_AVX512];
 } rows15;
 
-/* One span of some tokens whose tiles lie one after the other: all tokens if it is the only span, else sixteen. */
+/* One span: its tiles lie in runs of one block of sixteen tokens, `block_bytes` from one to the next. */
 typedef struct part {
   const kv_span *span;
   const uint8_t *tiles;
+  uint64_t block_bytes;
   uint32_t tokens;
   int32_t *out; /* [rows][stride]; added to for the second span */
   uint32_t stride;
+  kv_tables tables;
 } part;
 
+#if KV_VNNI
 static void prepare7(rows7 *x, uint32_t rows) {
   for (uint32_t r = 0; r < rows; r++) {
-    const int8_t *q = x->q + r * x->d;
-    int32_t sum = 0;
-    for (uint32_t c = 0; c < x->d; c += 8) {
-      const int32_t even = q[c] + q[c + 1] + q[c + 4] + q[c + 5], odd = q[c + 2] + q[c + 3] + q[c + 6] + q[c + 7];
-      x->pairs[r][c / 2] = (int16_t)(-KV_OFFSET * even);
-      x->pairs[r][c / 2 + 1] = (int16_t)(-KV_OFFSET * odd);
-      sum += even + odd;
+    __m128i sum = _mm_setzero_si128();
+    for (uint32_t c = 0; c < x->d; c += 16) {
+      const __m128i q = _mm_loadu_si128((const __m128i *)(x->q + r * x->d + c));
+      const __m128i pairs = _mm_maddubs_epi16(_mm_set1_epi8(KV_OFFSET), q);
+      sum = _mm_sub_epi32(sum, _mm_madd_epi16(pairs, _mm_set1_epi16(1)));
     }
-    x->offset[r] = KV_VNNI ? -KV_OFFSET * sum : 0;
+    sum = _mm_add_epi32(sum, _mm_shuffle_epi32(sum, 0x4e));
+    sum = _mm_add_epi32(sum, _mm_shuffle_epi32(sum, 0xb1));
+    x->offset[r] = _mm_cvtsi128_si32(sum);
   }
 }
+
+static int32_t offset_of(const rows7 *x, uint32_t r) { return x->offset[r]; }
+#else
+static void prepare7(rows7 *x, uint32_t rows) {
+  for (uint32_t r = 0; r < rows; r++)
+    for (uint32_t c = 0; c < x->d; c += 16) {
+      const __m128i q = _mm_loadu_si128((const __m128i *)(x->q + r * x->d + c));
+      __m128i sum = _mm_maddubs_epi16(_mm_set1_epi8(KV_OFFSET), q);
+      sum = _mm_add_epi16(sum, _mm_shuffle_epi32(sum, 0xb1));
+      _mm_storeu_si128((__m128i *)(x->pairs[r] + c / 2), _mm_sub_epi16(_mm_setzero_si128(), sum));
+    }
+}
+
+static int32_t offset_of(const rows7 *x, uint32_t r) { return (void)x, (void)r, 0; }
+#endif
 
 KV_INLINE __m512i start(const part *p, uint32_t token, uint32_t r, int32_t offset) {
   return p->span->first ? _mm512_loadu_si512(p->out + r * p->stride + token) : _mm512_set1_epi32(offset);
@@ -59,14 +80,15 @@ KV_INLINE void add_pair7(__m512i a, __m512i b, const rows7 *x, uint32_t r, uint3
 }
 
 KV_INLINE void span7(const part *p, const rows7 *x, uint32_t bits, uint32_t rows) {
-  const kv_tables tables = kv_tables_avx512(p->span);
+  const kv_tables tables = p->tables;
   const uint32_t end = p->span->first + (uint32_t)p->span->channels;
-  const uint8_t *tiles = p->tiles;
-  for (uint32_t token = 0; token < p->tokens; token += 16) {
+  const uint8_t *block = p->tiles;
+  for (uint32_t token = 0; token < p->tokens; token += 16, block += p->block_bytes) {
+    const uint8_t *tiles = block;
     __m512i sum[KV_ROWS_AVX512][2];
 #pragma GCC unroll 4
     for (uint32_t r = 0; r < rows; r++) {
-      sum[r][0] = start(p, token, r, x->offset[r]);
+      sum[r][0] = start(p, token, r, offset_of(x, r));
       sum[r][1] = _mm512_setzero_si512();
     }
     for (uint32_t c = p->span->first; c < end; c += 8, tiles += 16 * bits) {
@@ -82,10 +104,11 @@ KV_INLINE void span7(const part *p, const rows7 *x, uint32_t bits, uint32_t rows
 KV_INSTANCES(span7, (const part *p, const rows7 *x), p, x)
 
 KV_INLINE void span15(const part *p, const rows15 *x, uint32_t bits, uint32_t rows) {
-  const kv_tables tables = kv_tables_avx512(p->span);
+  const kv_tables tables = p->tables;
   const uint32_t end = p->span->first + (uint32_t)p->span->channels;
-  const uint8_t *tiles = p->tiles;
-  for (uint32_t token = 0; token < p->tokens; token += 16) {
+  const uint8_t *block = p->tiles;
+  for (uint32_t token = 0; token < p->tokens; token += 16, block += p->block_bytes) {
+    const uint8_t *tiles = block;
     __m512i sum[KV_ROWS_AVX512][2];
 #pragma GCC unroll 4
     for (uint32_t r = 0; r < rows; r++) {
@@ -106,26 +129,26 @@ KV_INSTANCES(span15, (const part *p, const rows15 *x), p, x)
 
 static uint32_t rows_of(uint32_t left) { return left < KV_ROWS_AVX512 ? left : KV_ROWS_AVX512; }
 
-/* In the order of the stream: memory is read once, forwards. */
-#define EACH_PART(codec, all, p, call)                                         \
-  for (uint32_t token = 0; token < (all); token += (p).tokens)                 \
-    for (uint32_t i = 0; i < (codec)->spans; i++) {                            \
-      (p).span = &(codec)->span[i];                                            \
-      call;                                                                    \
-      (p).tiles += (p).tokens / 8 * (p).span->channels * (p).span->bits;       \
-      if (i + 1 == (codec)->spans) (p).out += (p).tokens;                      \
-    }
+/* Span i, for rows whose sums are at out. */
+static part part_of(const kv_codec *codec, uint32_t i, const uint8_t *tiles, uint32_t tokens, int32_t *out,
+                    uint32_t stride) {
+  const kv_span *span = &codec->span[i];
+  if (i) tiles += kv_code_bytes(codec, 16) - 2ull * span->channels * span->bits;
+  return (part){span, tiles, kv_code_bytes(codec, 16), tokens, out, stride, kv_tables_avx512(span)};
+}
 
 void KV_KERNEL(keyscan)(const kv_codec *codec, uint32_t d, const uint8_t *tiles, uint32_t tokens, const int8_t *q,
                         uint32_t rows, int32_t *out, uint32_t stride, uint32_t *ran) {
   rows7 x;
   KV_RAN(ran);
-  for (uint32_t r = 0; r < rows; r += KV_ROWS_AVX512, q += KV_ROWS_AVX512 * d, out += KV_ROWS_AVX512 * stride) {
-    part p = {0, tiles, codec->spans == 1 ? tokens : 16, out, stride};
+  for (uint32_t r = 0; r < rows; r += KV_ROWS_AVX512) {
     const uint32_t count = rows_of(rows - r);
-    x.q = q, x.d = d;
+    x.q = q + r * d, x.d = d;
     prepare7(&x, count);
-    EACH_PART(codec, tokens, p, span7_of[p.span->bits - 1][count - 1](&p, &x))
+    for (uint32_t i = 0; i < codec->spans; i++) {
+      const part p = part_of(codec, i, tiles, tokens, out + r * stride, stride);
+      span7_of[p.span->bits - 1][count - 1](&p, &x);
+    }
   }
 }
 
@@ -133,13 +156,15 @@ void KV_KERNEL(keyscan15)(const kv_codec *codec, uint32_t d, const uint8_t *tile
                           uint32_t rows, int32_t *out, uint32_t stride, uint32_t *ran) {
   rows15 x;
   KV_RAN(ran);
-  for (uint32_t r = 0; r < rows; r += KV_ROWS_AVX512, q += KV_ROWS_AVX512 * d, out += KV_ROWS_AVX512 * stride) {
-    part p = {0, tiles, codec->spans == 1 ? tokens : 16, out, stride};
+  for (uint32_t r = 0; r < rows; r += KV_ROWS_AVX512) {
     const uint32_t count = rows_of(rows - r);
     for (uint32_t i = 0; i < count; i++) {
-      kv_prepare(q + i * d, d, &x.q[i]);
-      x.offset[i] = -KV_OFFSET * kv_sum16(q + i * d, d);
+      kv_prepare(q + (r + i) * d, d, &x.q[i]);
+      x.offset[i] = -KV_OFFSET * kv_sum16(q + (r + i) * d, d);
     }
-    EACH_PART(codec, tokens, p, span15_of[p.span->bits - 1][count - 1](&p, &x))
+    for (uint32_t i = 0; i < codec->spans; i++) {
+      const part p = part_of(codec, i, tiles, tokens, out + r * stride, stride);
+      span15_of[p.span->bits - 1][count - 1](&p, &x);
+    }
   }
 }

@@ -15,14 +15,14 @@ typedef struct kv_tables {
 } kv_tables;
 
 static inline kv_tables kv_tables_avx512(const kv_span *span) {
-  uint8_t low[64], high[64];
-  const uint32_t period = span->bits == 4 ? 16 : 4;
-  for (uint32_t i = 0; i < 64; i++) {
-    low[i] = (uint8_t)(span->book->table[i % period] + KV_OFFSET);
-    high[i] = (uint8_t)(span->book->table[4 + i % 4] + KV_OFFSET); /* of a 3-bit table; unused with others */
-  }
-  if (span->bits == 1) kv_fill(low, low[0], 64), kv_fill(high, span->book->table[1] + KV_OFFSET, 64);
-  return (kv_tables){_mm512_loadu_si512(low), _mm512_loadu_si512(high)};
+  const __m128i table = _mm_loadu_si128((const __m128i *)span->book->table);
+  const __m128i u = _mm_add_epi8(table, _mm_set1_epi8(KV_OFFSET));
+  if (span->bits == 4) return (kv_tables){_mm512_broadcast_i32x4(u), _mm512_setzero_si512()};
+  if (span->bits == 1)
+    return (kv_tables){_mm512_set1_epi8((char)(span->book->table[0] + KV_OFFSET)),
+                       _mm512_set1_epi8((char)(span->book->table[1] + KV_OFFSET))};
+  return (kv_tables){_mm512_broadcast_i32x4(_mm_shuffle_epi32(u, 0x00)),
+                     _mm512_broadcast_i32x4(_mm_shuffle_epi32(u, 0x55))};
 }
 
 #if defined(__AVX512VBMI__) || defined(KV_EMULATE_VBMI)
