@@ -54,7 +54,7 @@ class Record:
         """Read one line; raises RecordError naming what is wrong."""
         try:
             data = json.loads(line)
-        except json.JSONDecodeError as error:
+        except (ValueError, RecursionError) as error:
             raise RecordError(f"{where}: not JSON ({error})") from None
         if not isinstance(data, dict):
             raise RecordError(f"{where}: a record is an object, not {type(data).__name__}")
@@ -69,7 +69,7 @@ class Record:
             data["value"] = float(data["value"])
             data["comparisons"] = int(data["comparisons"])
             return cls(**data)
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, OverflowError, TypeError, ValueError) as error:
             raise RecordError(f"{where}: {error}") from None
 
 
@@ -108,7 +108,12 @@ class RecordWriter:
 
 def read_records(path: str | os.PathLike[str]) -> Iterator[Record]:
     """Records of a JSON-lines file; raises RecordError with the line number."""
-    with Path(path).open(encoding="utf-8") as stream:
+    with Path(path).open("rb") as stream:
         for number, line in enumerate(stream, 1):
-            if line.strip():
-                yield Record.from_json(line, f"{path}:{number}")
+            where = f"{path}:{number}"
+            try:
+                text = line.decode()
+            except UnicodeDecodeError as error:
+                raise RecordError(f"{where}: not text in UTF-8 ({error})") from None
+            if text.strip():
+                yield Record.from_json(text, where)

@@ -13,9 +13,9 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from broken.wrapped import Unbroken, WrappedCache, native
 
-from kvassay.errors import PageError, TruncateError
+from kvassay.errors import IdentityError, PageError, TruncateError
 from kvassay.protocol import Cache, Counters, FloatArray
-from kvassay.spec import Spec
+from kvassay.spec import Identity, Spec
 
 
 class _Keys(WrappedCache):
@@ -303,6 +303,72 @@ class CodesUnread(Unbroken):
     cache = _CodesUnread
 
 
+class CentringIgnored(Unbroken):
+    """Keys are never centred."""
+
+    def prepare(self, spec: Spec, threads: int = 1) -> Cache:
+        return super().prepare(replace(spec, key_centre="none"), threads)
+
+
+class _Shifted(WrappedCache):
+    def scores(self, layer: int, q: FloatArray) -> FloatArray:
+        return super().scores(layer, q) * np.float32(0.99 if self.spec.span else 1)
+
+
+class Shifts(Unbroken):
+    """Sliding rotates the codes that are left once more."""
+
+    cache = _Shifted
+
+
+class LoadsForeign(Unbroken):
+    """Another cache's dump is loaded as if it were empty."""
+
+    def restore_bytes(self, spec: Spec, data: bytes, threads: int = 1) -> Cache:
+        try:
+            return super().restore_bytes(spec, data, threads)
+        except IdentityError:
+            return self.prepare(spec, threads)
+
+
+class NameOnly(Unbroken):
+    """Pages know the name of their model and nothing else of their owner."""
+
+    def prepare(self, spec: Spec, threads: int = 1) -> Cache:
+        known = Identity(model=spec.identity.model) if spec.identity else None
+        return super().prepare(replace(spec, identity=known), threads)
+
+
+class _KeysOnly(WrappedCache):
+    @property
+    def nbytes(self) -> dict[str, int]:
+        held = super().nbytes
+        return {**held, "scales": 0, "codes": held["codes"] // 2, "residual": held["residual"] // 2}
+
+
+class BillsKeysOnly(Unbroken):
+    """Bills codes of keys alone, and no scales."""
+
+    cache = _KeysOnly
+
+
+class _OneBuffer(WrappedCache):
+    def start(self) -> None:
+        self._out: dict[tuple[int, ...], FloatArray] = {}
+
+    def attend(self, layer: int, q: FloatArray) -> FloatArray:
+        out = super().attend(layer, q)
+        buffer = self._out.setdefault(out.shape, np.empty_like(out))
+        buffer[...] = out
+        return buffer
+
+
+class StaleViews(Unbroken):
+    """Outputs are views of memory that the next call writes."""
+
+    cache = _OneBuffer
+
+
 FAULTY: Final = {
     1: "broken.state:BoundedOneByOne",
     2: "faulty:OneRound",
@@ -324,6 +390,7 @@ FAULTY: Final = {
     18: "broken.state:BoundedSwallowsNaN",
     19: "faulty:LoadsAnything",
     20: "faulty:FlushedHalves",
+    21: "faulty:CentringIgnored",
     25: "faulty:FlushToZero",
     27: "broken.state:BoundedStridesIgnored",
     28: "faulty:HeadsModulo",
@@ -333,5 +400,13 @@ FAULTY: Final = {
     32: "faulty:CutsSilently",
     33: "broken.state:BoundedFrontierStays",
     34: "broken.state:BoundedSharedFork",
+    35: "faulty:Shifts",
+    36: "faulty:LoadsForeign",
+    37: "faulty:NameOnly",
+    38: "faulty:LoadsAnything",
+    39: "faulty:LoadsAnything",
     40: "faulty:CodesUnread",
+    41: "broken.holding:StagingNeverShrinks",
+    42: "faulty:BillsKeysOnly",
+    44: "faulty:StaleViews",
 }

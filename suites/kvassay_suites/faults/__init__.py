@@ -10,13 +10,27 @@ from typing import Final
 
 from kvassay.suite import Request, Target, Task
 
-from . import heads, inputs, layout, lifecycle, packing, processes, running, values
+from . import (
+    heads,
+    identity,
+    inputs,
+    layout,
+    lifecycle,
+    memory,
+    packing,
+    processes,
+    running,
+    values,
+)
 from .case import CASES, Case
 
 #: Each registers its cases when it is imported.
-MODULES: Final = (layout, packing, values, inputs, heads, lifecycle, running, processes)
+MODULES: Final = (
+    *(layout, packing, values, inputs, heads, lifecycle),
+    *(identity, memory, running, processes),
+)
 #: Cases that start Python processes of their own: a second or more each.
-SLOW: Final = frozenset({5, 17, 25})
+SLOW: Final = frozenset({5, 17, 25, 41})
 
 
 class FaultSuite:

@@ -67,7 +67,10 @@ class Findings:
         return self.holds(found == expected, f"{what} must be {expected!r}", repr(found))
 
     def refused(
-        self, call: Callable[[], object], errors: type[KvassayError], what: str
+        self,
+        call: Callable[[], object],
+        errors: type[KvassayError] | tuple[type[KvassayError], ...],
+        what: str,
     ) -> KvassayError | None:
         """The call raises one of `errors` with a message that says something; the error."""
         self.asserted += 1

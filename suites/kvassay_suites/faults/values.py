@@ -1,4 +1,4 @@
-"""Faults 13 to 16, 19 and 20: numbers at the edges of what metadata can hold."""
+"""Faults 13 to 16 and 19 to 21: numbers at the edges of what metadata can hold."""
 
 from __future__ import annotations
 
@@ -241,3 +241,34 @@ def _half_conversion(find: Findings, backend: Backend) -> None:
     expected = b"".join(struct.pack("<e", number) for number in rows)
     found = dump[where.offset : where.offset + len(expected)]
     find.equal(found, expected, "fp16 of subnormals and ties")
+
+
+@case(21, "strong bias of a few key channels", ONE_LAYER)
+def key_bias(find: Findings, subject: Subject) -> None:
+    """Two channels +600: with centred keys logits are off by no more than without the bias (their
+    cosine would look well either way)."""
+    for keys in ("turbo:4", "turbo:3.5", "turbo:3+qjl"):
+        for centre in ("page", "frozen"):
+            spec = small(keys=keys, key_centre=centre, head_dim=128, page_tokens=64)
+            if not find.executes(subject.backend, spec):
+                continue
+            plain, biased = (_logit_error(subject.backend, spec, bias) for bias in (0.0, 600.0))
+            what = f"{keys}, centre {centre}: logit error with the bias over that without"
+            find.holds(biased < 1.5 * plain, f"{what} is below 1.5", biased / plain)
+            find.holds(0 < plain < 0.5, f"{what}: without, it is that of the codec", plain)
+
+
+def _logit_error(backend: Backend, spec: kvassay.Spec, bias: float) -> float:
+    """RMS error of logits over that of the logits of unbiased keys; fp16 keys are exact here."""
+    k, v = kv(spec, 256)
+    q = queries(spec, 1)[0]
+    scale = spec.effective_softmax_scale
+    shift = np.zeros(128, np.float32)
+    shift[[5, 77]] = bias
+    stored = (k + shift).astype(np.float16).astype(np.float64)
+    heads = np.repeat(stored, 2, axis=1)
+    exact = np.einsum("thd,hd->ht", heads, q.astype(np.float64)) * scale
+    size = np.sqrt(np.mean(np.einsum("thd,hd->ht", np.repeat(k, 2, axis=1), q) ** 2)) * scale
+    with filled(backend, spec, (k + shift).astype(np.float32), v) as cache:
+        found = cache.scores(0, q)
+    return float(np.sqrt(np.mean((found - exact) ** 2)) / size)
