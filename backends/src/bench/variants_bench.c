@@ -3,37 +3,12 @@
  *
  *   cc -O2 -I backends/src -I backends/src/include ... with the objects of the library
  */
-#define _GNU_SOURCE
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
-
-#include "../core/bits.h"
-#include "../core/variants.h"
+#include "bench.h"
 
 #define MOST 401
 
 static uint32_t repeats = 41;
 static const char *only = "";
-
-static double now(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-  return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
-}
-
-static int ascending(const void *a, const void *b) {
-  double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
-
-static uint64_t seed = 1;
-static uint32_t draw(void) {
-  seed = seed * 6364136223846793005ull + 1442695040888963407ull;
-  return (uint32_t)(seed >> 33);
-}
-static float draw_float(void) { return (float)draw() * 0x1p-30f - 1.0f; }
 
 typedef struct work {
   kv_codec codec;
@@ -46,12 +21,6 @@ typedef struct work {
   void *tables;
   kv_cache *cache[KV_VARIANTS];
 } work;
-
-static void *room(uint64_t bytes) {
-  void *p = aligned_alloc(64, (bytes + 127) / 64 * 64);
-  memset(p, 0, bytes);
-  return p;
-}
 
 static work make(uint32_t mode, uint32_t d, uint32_t tokens, uint32_t rows) {
   work k = {.d = d, .tokens = tokens, .rows = rows};
@@ -70,7 +39,7 @@ static work make(uint32_t mode, uint32_t d, uint32_t tokens, uint32_t rows) {
     k.codes[i] = (uint8_t)(draw() % (1u << s->bits));
     kv_store16(k.halves + 2 * i, kv_f16(draw_float()));
   }
-  for (uint32_t i = 0; i < rows * d; i++) k.q[i] = (int8_t)(draw() % 255 - 127);
+  for (uint32_t i = 0; i < rows * d; i++) k.q[i] = draw_query();
   for (uint32_t i = 0; i < rows * (tokens + d); i++) k.w[i] = (int16_t)(draw() % 16384);
   return k;
 }
@@ -198,13 +167,6 @@ static void kernels(void) {
   line("dots fp16, 1 row", &one, dots, 64, "token row");
 }
 
-static kv_layer_spec turbo(uint16_t kv_heads, uint16_t query_heads, uint16_t d) {
-  return (kv_layer_spec){.kv_heads = kv_heads, .query_heads = query_heads, .head_dim = d, .page_tokens = 64,
-                         .key_mode = 0x17, .value_mode = 0x16, .key_centre = KV_CENTRE_PAGE,
-                         .value_centre = KV_CENTRE_FROZEN, .rounds = 2, .window = 128, .sinks = 4,
-                         .softmax_scale = 1 / __builtin_sqrtf(d), .seed = 1};
-}
-
 static const kv_allocator *allocator; /* NULL: the library's own */
 
 static void fill(work *k, kv_layer_spec *spec, uint32_t length) {
@@ -257,7 +219,7 @@ static void fused(void) {
       {3, 9, 64, 8192, 1},    {8, 32, 128, 4096, 64},  {8, 32, 128, 4096, 512}};
   char name[80];
   for (uint32_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
-    kv_layer_spec spec = turbo(shapes[i].kv, shapes[i].q, shapes[i].d);
+    kv_layer_spec spec = turbo_spec(shapes[i].kv, shapes[i].q, shapes[i].d);
     snprintf(name, sizeof name, "attend turbo %u/%u d%u, %u x %u", spec.kv_heads, spec.query_heads, spec.head_dim,
              shapes[i].queries, shapes[i].length);
     if (!strstr(name, only)) continue;
@@ -283,7 +245,7 @@ static void *arena_take(void *context, uint64_t bytes) {
 static void arena_give_back(void *context, void *p, uint64_t bytes) { (void)context, (void)p, (void)bytes; }
 
 static void appends(void) {
-  kv_layer_spec spec = turbo(8, 32, 128);
+  kv_layer_spec spec = turbo_spec(8, 32, 128);
   const kv_allocator touched = {NULL, arena_take, arena_give_back};
   if (strstr("append turbo 8 x 128, touched memory", only)) {
     work k = make(0x17, 128, 64, 32);

@@ -62,10 +62,11 @@ static void rescale(const kv_call *call, kv_worker *worker, kv_fold *fold, kv_ac
 }
 
 /* Asks for [p, p + bytes), so that the next page is on its way while this one is worked on: pages lie apart, and what
- * fetches ahead by itself stops at the end of each stream. */
+ * fetches ahead by itself stops at the end of each stream. Into the second-level cache: as many requests for the first
+ * at once would have to wait for each other, and everything else for them. */
 static void ask_for(const uint8_t *p, uint64_t bytes) {
 #pragma GCC unroll 8
-  for (uint64_t i = 0; i < bytes; i += 64) __builtin_prefetch(p + i);
+  for (uint64_t i = 0; i < bytes; i += 64) __builtin_prefetch(p + i, 0, 2);
 }
 
 /* The streams of one head in groups that are read one after the other. */
