@@ -12,7 +12,8 @@ from broken.wrapped import Unbroken, WrappedCache, native
 from kvassay.protocol import FloatArray
 from kvassay_suites.common_process import ChildError, call_fresh
 from kvassay_suites.memory.load import Tokens, fill, long_cache, preset_spec
-from kvassay_suites.memory.measure import held
+from kvassay_suites.memory.measure import growth as grown
+from kvassay_suites.memory.measure import held, peak_shape
 from kvassay_suites.memory.process import ENVIRONMENT, Probe, excess, growth, tolerance
 
 SHAPE = {"layers": 1, "kv_heads": 1, "query_heads": 2, "head_dim": 64}
@@ -121,3 +122,26 @@ def test_a_shadow_is_one_though_it_is_billed() -> None:
     assert sound == dict.fromkeys(sound, 0.0)
     assert shadow["memory.unbilled_bytes"] == 0
     assert shadow["memory.shadow_bytes"] > 2 * 512 * 4 * 128 * 2 * 4 / 2
+
+
+def test_a_bill_that_is_half_of_what_is_touched_has_the_wrong_slope() -> None:
+    found = {}
+    for backend in ("broken.holding:BillsHalf", "broken.wrapped:Unbroken"):
+        records = grown(backend, "scalar", ["fp16", "turbo"], [1024, 16384], append=False)
+        found[backend] = {r.preset: r.value for r in records if r.check == "memory.rss_slope"}
+        assert [r.subject for r in records if r.check == "memory.peak_ratio"] == [
+            "16384 tokens held, one step"
+        ]
+        assert all(r.comparisons >= 2 for r in records)
+    half, sound = found.values()
+    assert set(sound) == {"fp16", "turbo"}
+    assert max(sound.values()) < 0.05
+    assert min(half.values()) > 0.5
+
+
+def test_a_peak_is_as_large_as_a_backend_can_fill() -> None:
+    small = peak_shape("broken.wrapped:Unbroken", "scalar", 1024, 2)
+    assert small == {"kv_heads": 2, "query_heads": 4, "head_dim": 64, "layers": 4}
+    large = peak_shape("broken.wrapped:Unbroken", "scalar", 65536, 256)
+    assert large["kv_heads"] == 4
+    assert large["layers"] == 2

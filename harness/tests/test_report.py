@@ -60,7 +60,10 @@ def measured() -> list[Record]:
     parts = {"codes": 2**21, "residual": 2**20}
     detail = {"appended": {"billed": parts}, "tokens": 4096}
     memory = make("memory.unbilled_bytes", 0.0, detail=detail)
-    return [*good_records(), kl, error, memory, machine_record(), *availability_records()]
+    caches = [{"tokens": n, "billed": {"codes": 100 * n, "sinks": 0}} for n in (1024, 65536)]
+    slope = make("memory.rss_slope", 0.01, detail={"caches": caches})
+    drawn = [kl, error, memory, slope]
+    return [*good_records(), *drawn, machine_record(), *availability_records()]
 
 
 @pytest.fixture(scope="module")
@@ -117,6 +120,7 @@ def test_plots_hold_the_figures_of_the_records(drawn: dict[str, Plot]) -> None:
         "Attention KL by layer",
         "Attention output error by layer",
         "Memory by part",
+        "Memory over tokens, reference/scalar",
     ]
     kl = drawn["Attention KL by layer"]
     assert kl.columns == ("layer", "turbo")
@@ -125,6 +129,9 @@ def test_plots_hold_the_figures_of_the_records(drawn: dict[str, Plot]) -> None:
     memory = drawn["Memory by part"]
     assert memory.columns == ("preset and backend", "tokens", "codes, bytes", "residual, bytes")
     assert memory.rows == (("turbo, reference/scalar", "4,096", "2,097,152", "1,048,576"),)
+    grown = drawn["Memory over tokens, reference/scalar"]
+    assert grown.columns == ("preset", "tokens", "codes, bytes")
+    assert grown.rows == (("turbo", "1,024", "102,400"), ("turbo", "65,536", "6,553,600"))
 
 
 def test_plots_are_sound_svg_in_colours_of_the_page(drawn: dict[str, Plot]) -> None:

@@ -79,6 +79,7 @@ def plots(records: Iterable[Record]) -> list[Plot]:
                 "relative RMS",
             ),
             _memory(found),
+            *_over_tokens(found),
         ]
     return [plot for plot in drawn if plot is not None]
 
@@ -154,6 +155,52 @@ def _memory(records: Sequence[Record]) -> Plot | None:
         "Bytes held after the tokens were appended, by what they hold.",
         _svg(figure, "memory"),
         ("preset and backend", "tokens", *(f"{part}, bytes" for part in shown)),
+        rows,
+    )
+
+
+def _over_tokens(records: Sequence[Record]) -> list[Plot]:
+    """Bytes billed by part over the length of the context: a plot a backend, a panel a preset."""
+    panels: dict[str, dict[str, list[tuple[int, Mapping[str, float]]]]] = {}
+    for record in records:
+        caches = record.detail.get("caches")
+        if record.check == "memory.rss_slope" and caches:
+            points = [(int(cache["tokens"]), cache["billed"]) for cache in caches]
+            who = f"{record.backend}/{record.variant}"
+            panels.setdefault(who, {})[record.preset] = points
+    return [_panels(who, panels[who]) for who in sorted(panels)]
+
+
+def _panels(who: str, presets: Mapping[str, list[tuple[int, Mapping[str, float]]]]) -> Plot:
+    names = sorted(presets, key=_place)
+    every = [parts for name in names for _, parts in presets[name]]
+    shown = [part for part in BYTE_PARTS if any(parts.get(part) for parts in every)]
+    figure = Figure(figsize=(_WIDTH, 2.6), layout="constrained")
+    figure.patch.set_alpha(0)
+    drawn = figure.subplots(1, len(names), sharey=True, squeeze=False)[0]
+    for axes, name in zip(drawn, names, strict=True):
+        tokens = [n / 1024 for n, _ in presets[name]]
+        layers = [[parts.get(part, 0) / 2**20 for _, parts in presets[name]] for part in shown]
+        colours = [_SERIES[BYTE_PARTS.index(part)] for part in shown]
+        axes.stackplot(tokens, layers, colors=colours, labels=shown)
+        axes.patch.set_alpha(0)
+        axes.set_title(name)
+        axes.set_xlabel("1024 tokens")
+        axes.grid(True, axis="y")
+        axes.set_axisbelow(True)
+    figure.axes[0].set_ylabel("MiB")
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper left", ncols=5, fontsize=9)
+    rows = tuple(
+        (name, f"{n:,}", *(f"{parts.get(part, 0):,.0f}" for part in shown))
+        for name in names
+        for n, parts in presets[name]
+    )
+    return Plot(
+        f"Memory over tokens, {who}",
+        "Bytes billed by part as the context grows, one layer of 4 KV heads of 128 channels.",
+        _svg(figure, f"tokens-{who}"),
+        ("preset", "tokens", *(f"{part}, bytes" for part in shown)),
         rows,
     )
 

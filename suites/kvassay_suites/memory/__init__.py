@@ -17,22 +17,25 @@ SHORT: Final = 1024
 
 @dataclass(frozen=True)
 class Effort:
-    """What a depth means: sizes of the held cache, sessions, (tokens, chunk) of the peaks, and the
-    long context of the scratch."""
+    """What a depth means: sizes of the held cache, sessions, (tokens, chunk) of the peaks, the
+    long context of the scratch, the contexts over which memory grows, MiB of fp16 at a peak."""
 
     layers: int
     tokens: int
     sessions: int
     peaks: tuple[tuple[int, int], ...]
     long: int = 65536
+    growth: tuple[int, ...] = (1024, 4096, 16384, 65536)
+    mebibytes: int = 2
 
 
 EFFORTS: Final[Mapping[Depth, Effort]] = {
-    "quick": Effort(2, 512, 10, ((1024, 1024),), 16384),
+    "quick": Effort(2, 512, 10, ((1024, 1024),), 16384, (1024, 4096, 16384)),
     "default": Effort(2, 1024, 100, ((1024, 1024), (4096, 4096), (4096, 64))),
     "full": Effort(
         *(4, 4096, 1000),
-        ((1024, 1024), (1024, 64), (4096, 4096), (4096, 64), (16384, 16384), (16384, 64)),
+        tuple((n, chunk) for n in (1024, 4096, 16384, 65536) for chunk in (n, 64)),
+        mebibytes=256,
     ),
 }
 
@@ -43,11 +46,19 @@ class MemorySuite:
     name = "memory"
 
     def tasks(self, request: Request) -> Sequence[Task]:
-        """Three kinds of tasks; peaks of all presets go together, since they share a baseline."""
+        """Four kinds of tasks; peaks of all presets go together, since they share a baseline."""
         effort = EFFORTS[request.depth]
         tasks = []
         for target in request.targets:
             tasks += _peak_tasks(target, request, effort)
+            tasks.append(
+                _task(
+                    *(target, "", "growth", "memory over tokens", 4.0 * len(request.presets)),
+                    presets=list(request.presets),
+                    lengths=list(effort.growth),
+                    append=request.depth == "full",
+                )
+            )
             for preset in request.presets:
                 tasks += [
                     _task(
@@ -75,7 +86,8 @@ def _peak_tasks(target: Target, request: Request, effort: Effort) -> list[Task]:
             presets=judged,
             tokens=tokens,
             chunk=chunk,
-            trace=request.depth == "full",
+            mebibytes=effort.mebibytes,
+            trace=False,
         )
         for tokens, chunk in effort.peaks
         for way in ("at once" if chunk == tokens else f"by {chunk}",)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import kvassay
 from kvassay.costs import Costs
+from kvassay.protocol import Backend
 from kvassay.records import Record
 
 from ..common import ONE_LAYER, record
 from ..common_process import call_fresh
 from . import BASELINE
-from .load import preset_spec
-from .process import ENVIRONMENT, excess, growth, tolerance
+from .growth import LONG, slope
+from .load import Tokens, fill, preset_spec
+from .process import ENVIRONMENT, excess, tolerance
+from .process import growth as growth_of
 
 #: Shapes in which the cache outweighs what a call works with, yet is made in seconds.
 HELD_SHAPE: Final = {"kv_heads": 4, "query_heads": 8, "head_dim": 128}
@@ -23,8 +27,12 @@ SESSION_SHAPE: Final = {
 }
 SCRATCH_SHAPE: Final = {"layers": 1, "kv_heads": 1, "query_heads": 16, "head_dim": 64}
 PEAK_SHAPE: Final = {"kv_heads": 2, "query_heads": 4, "head_dim": 64}
-#: Layers times tokens of a peak: 2 MiB of fp16.
-PEAK_CELLS: Final = 4096
+#: A long context in which a cache outweighs everything else: at 65,536 tokens 128 MiB of fp16.
+GROWTH_SHAPE: Final = {"layers": 1, "kv_heads": 4, "query_heads": 8, "head_dim": 128}
+#: MiB of fp16 of a peak in depths other than full.
+SMALL: Final = 2
+#: Seconds that filling a large cache may take.
+FILL_SECONDS: Final = 60.0
 #: A fatter fp16 cache than this is no baseline: what bloats a backend bloats both, and the ratio of
 #: the two would look well.
 BASELINE_SLACK: Final = 1.25
@@ -47,7 +55,7 @@ def held(
     unbilled = _unbilled(moments["appended"])
     shadow = max(_unbilled(moments["attended"]), _beyond_format(spec, tokens, moments["attended"]))
     kept = {name: _unbilled(moments[name]) for name in ("reset", "closed")}
-    kept["sessions"] = growth(moments["sessions"]["held"])
+    kept["sessions"] = growth_of(moments["sessions"]["held"])
     kept["reset"] = max(kept["reset"], _not_new(moments["new"], moments["reset"]))
     where = {"tokens": tokens, "shape": shape, "fp16_bytes": Costs.of(spec).fp16(tokens)}
     who = backend, variant, preset
@@ -85,10 +93,17 @@ def scratch(
 
 
 def peaks(
-    backend: str, variant: str, presets: Sequence[str], tokens: int, chunk: int, trace: bool
+    backend: str,
+    variant: str,
+    presets: Sequence[str],
+    tokens: int,
+    chunk: int,
+    mebibytes: int,
+    trace: bool,
 ) -> list[Record]:
-    """Highest total of each phase over that of the same backend's fp16 cache."""
-    shape = {**PEAK_SHAPE, "layers": PEAK_CELLS // tokens if tokens < PEAK_CELLS else 1}
+    """Highest total of each phase over that of the same backend's fp16 cache of about so many MiB;
+    of fewer where the backend is too slow to fill it."""
+    shape = peak_shape(backend, variant, tokens, mebibytes)
     given = {"shape": shape, "tokens": tokens, "chunk": chunk, "trace": trace}
     plain = _baseline(backend, variant, given)
     records = []
@@ -106,6 +121,33 @@ def peaks(
             )
         )
     return records
+
+
+def peak_shape(backend: str, variant: str, tokens: int, mebibytes: int) -> dict[str, Any]:
+    """Layers such that fp16 takes so many MiB, less if filling them would take too long."""
+    heads = PEAK_SHAPE if mebibytes <= SMALL else GROWTH_SHAPE
+    each = Costs.of(preset_spec(BASELINE, {**heads, "layers": 1})).fp16(tokens)
+    layers = max(1, (mebibytes << 20) // each)
+    if mebibytes > SMALL:
+        seconds = tokens * _seconds_a_token(kvassay.load(backend, variant), heads)
+        layers = max(1, min(layers, int(FILL_SECONDS / seconds)))
+        if layers == 1 and seconds > FILL_SECONDS:
+            heads = PEAK_SHAPE
+    return {**heads, "layers": layers}
+
+
+def _seconds_a_token(backend: Backend, heads: Mapping[str, Any]) -> float:
+    """Of an append that seals a page, and of the one after it, so that code is warm."""
+    spec = preset_spec("turbo", {**heads, "layers": 1})
+    if not backend.supports(spec):
+        spec = preset_spec(BASELINE, {**heads, "layers": 1})
+    layer = spec.layer(0)
+    given = Tokens.of(spec, layer.sinks + layer.window + layer.page_tokens)
+    with backend.prepare(spec) as cache:
+        fill(cache, given, len(given.k))
+        began = time.perf_counter()
+        cache.append(0, given.k[: layer.page_tokens], given.v[: layer.page_tokens])
+        return (time.perf_counter() - began) / layer.page_tokens
 
 
 def _baseline(backend: str, variant: str, given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -135,6 +177,43 @@ def _ratios(
         for kind in ("counted", "resident")
         if figures[kind] is not None and plain[phase][kind] is not None
     }
+
+
+def growth(
+    backend: str, variant: str, presets: Sequence[str], lengths: Sequence[int], append: bool
+) -> list[Record]:
+    """Memory over tokens, from the first length to the last: whether private bytes rise and fall
+    with the bytes billed as used, and whether use peaks below fp16."""
+    given = {"shape": GROWTH_SHAPE, "lengths": list(lengths), "append": append}
+    found = {preset: _measure("growth", backend, variant, preset, **given) for preset in presets}
+    records = []
+    for preset, measured in found.items():
+        who = backend, variant, preset
+        points = measured["points"]
+        off = abs(slope(points) - 1)
+        detail = {**given, "slope": slope(points), **measured}
+        records.append(
+            _record("rss_slope", *who, off, len(points), detail, unit="relative", subject="slope")
+        )
+        if preset != BASELINE:
+            records += [_held_peak(who, cache) for cache in measured["caches"] if _is_long(cache)]
+    return records
+
+
+def _is_long(cache: Mapping[str, Any]) -> bool:
+    return bool(cache["tokens"] >= LONG)
+
+
+def _held_peak(who: tuple[str, str, str], cache: Mapping[str, Any]) -> Record:
+    """What a long cache takes while it is used, over the plain bytes of its tokens as fp16."""
+    fp16 = Costs.of(preset_spec(BASELINE, GROWTH_SHAPE)).fp16(cache["tokens"])
+    held, rise = sum(cache["billed"].values()), cache["rise"]
+    return _record(
+        *("peak_ratio", *who, (held + (rise or 0)) / fp16, 1 + (rise is not None)),
+        {**cache, "held": held, "fp16": fp16},
+        unit="of the fp16 peak",
+        subject=f"{cache['tokens']} tokens held, one step",
+    )
 
 
 def _measure(module: str, backend: str, variant: str, preset: str, **arguments: Any) -> Any:

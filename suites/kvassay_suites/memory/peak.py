@@ -52,6 +52,7 @@ def measure(
 
 
 def _decode(cache: Cache, given: Tokens) -> None:
+    """Tokens one by one, a query after each."""
     for step in range(DECODE_STEPS):
         for layer in range(cache.spec.layers):
             cache.append(layer, given.k[step : step + 1], given.v[step : step + 1])
@@ -59,6 +60,7 @@ def _decode(cache: Cache, given: Tokens) -> None:
 
 
 def _attend(cache: Cache, given: Tokens) -> None:
+    """Several queries at once, on every layer."""
     for layer in range(cache.spec.layers):
         cache.attend(layer, given.q)
 
