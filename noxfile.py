@@ -178,6 +178,17 @@ def cross(session: nox.Session) -> None:
 
 
 @nox.session(venv_backend="none")
+def fuzz(session: nox.Session) -> None:
+    """Fuzz the C library and the Python readers, a minute a target: `nox -s fuzz -- 600`."""
+    prepare(session, "fuzz")
+    seconds = session.posargs[0] if session.posargs else "60"
+    run(session, "python", "backends/fuzz.py", "--seconds", seconds)
+    with session.chdir("harness/tests"):
+        for target in ("page", "dump", "gguf", "records"):
+            run(session, "python", "-m", "fuzzing.run", target, "--seconds", seconds)
+
+
+@nox.session(venv_backend="none")
 def wheel(session: nox.Session) -> None:
     """Build the sdist, from it the wheel, and use that wheel as a stranger would, elsewhere."""
     prepare(session, "release", project=False)

@@ -22,11 +22,12 @@ import sanitize
 FUZZ = recipe.SOURCES / "fuzz"
 CORPUS = FUZZ / "corpus"
 # What is shared by all targets, or no target.
-_NOT_TARGETS = {"replay"}
+_NOT_TARGETS = {"replay", "seeds"}
 # Inputs longer than this are not kept: the corpus is part of the repository.
 KEPT_BYTES = 3000
 MAX_BYTES = 8192
 KEPT_INPUTS = 40
+QUIET = ("-Wno-unknown-warning-option",)
 
 
 def targets() -> list[str]:
@@ -34,24 +35,26 @@ def targets() -> list[str]:
     return sorted(path.stem for path in FUZZ.glob("*.c") if path.stem not in _NOT_TARGETS)
 
 
-def build(name: str, objects: list[str], scratch: Path) -> Path:
-    """The fuzzer of a target."""
+def build(name: str, objects: list[str], scratch: Path, kind: str = "fuzzer") -> Path:
+    """The fuzzer of a target; kind "fuzzer-no-link" gives a program with a main of its own."""
     program = scratch / name
     include = (f"-I{recipe.SOURCES / 'include'}", f"-I{recipe.SOURCES}")
-    command = ["clang", *sanitize.FLAGS, "-fsanitize=fuzzer", *include, str(FUZZ / f"{name}.c")]
+    flags = (*sanitize.FLAGS, *QUIET, f"-fsanitize={kind}")
+    command = ["clang", *flags, *include, str(FUZZ / f"{name}.c")]
     subprocess.run([*command, *objects, "-o", str(program), "-lm"], check=True)
     return program
 
 
 def run(name: str, program: Path, seconds: int, keep: bool, scratch: Path) -> int:
-    """Fuzz for so many seconds, the lowest priority; the fuzzer's exit status."""
-    grown, own = scratch / f"{name}.corpus", CORPUS / name
-    grown.mkdir()
+    """Fuzz for so many seconds, at the lowest priority; the fuzzer's exit status."""
+    grown, own = scratch / "grown" / name, CORPUS / name
     own.mkdir(parents=True, exist_ok=True)
     limits = (f"-max_total_time={seconds}", f"-max_len={MAX_BYTES}", "-timeout=20")
     quiet = ("-print_final_stats=1", "-rss_limit_mb=2048")
     command = ["nice", "-n", "19", str(program), *limits, *quiet, str(grown), str(own)]
-    status = subprocess.run(command, env={**os.environ, "ASAN_OPTIONS": "detect_leaks=1"}).returncode
+    status = subprocess.run(
+        command, env={**os.environ, "ASAN_OPTIONS": "detect_leaks=1"}
+    ).returncode
     if keep and status == 0:
         _keep(program, grown, own, scratch / f"{name}.merged")
     return status
@@ -88,8 +91,12 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         scratch = Path(folder)
         try:
-            instrumented = ("-fsanitize=fuzzer-no-link", "-Wno-unknown-warning-option")
+            instrumented = ("-fsanitize=fuzzer-no-link", *QUIET)
             objects = sanitize.compile_objects("clang", scratch, instrumented)
+            for name in targets():
+                (scratch / "grown" / name).mkdir(parents=True)
+            seeds = build("seeds", objects, scratch, "fuzzer-no-link")
+            subprocess.run([str(seeds), str(scratch / "grown")], check=True)
             for name in names:
                 program = build(name, objects, scratch)
                 status = run(name, program, asked.seconds, asked.keep, scratch)
