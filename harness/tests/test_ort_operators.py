@@ -9,6 +9,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
+import kvassay_backends.ort
 from kvassay.errors import UnavailableError
 from kvassay.protocol import FloatArray
 from kvassay.spec import Identity, Spec
@@ -18,7 +19,13 @@ from kvassay_backends.ort.provider import OrtBackendProvider
 from kvassay_backends.ort.sessions import options
 from kvassay_backends.reference import backend as reference
 
-SHAPE: dict[str, Any] = {"layers": 1, "kv_heads": 2, "query_heads": 4, "head_dim": 64, "page_tokens": 16}
+SHAPE: dict[str, Any] = {
+    "layers": 1,
+    "kv_heads": 2,
+    "query_heads": 4,
+    "head_dim": 64,
+    "page_tokens": 16,
+}
 SPEC = Spec(
     **SHAPE,
     keys="turbo:3.5",
@@ -237,3 +244,10 @@ def test_a_missing_package_is_named_with_the_line_that_installs_it(
     assert any("pip install onnxruntime onnx" in state.reason for state in states)
     with pytest.raises(UnavailableError, match="missing-package"):
         provider.load("scalar")
+
+
+def test_loading_leaves_the_entry_point_what_it_was() -> None:
+    """A module of the package with the entry point's name would take its place when imported."""
+    provider = kvassay_backends.ort.backend
+    provider.load(next(name for name, state in provider.variants().items() if state.runs))
+    assert kvassay_backends.ort.backend is provider

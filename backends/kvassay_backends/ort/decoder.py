@@ -22,9 +22,9 @@ from kvassay.models.onnx.nodes import Builder
 from kvassay.protocol import FloatArray
 from kvassay.spec import Spec
 
-from .backend import OrtBackend
 from .blocks import ByteArray
 from .graphs import DOMAIN, attributes
+from .onnx_backend import OrtBackend
 from .sessions import options
 
 

@@ -54,7 +54,7 @@ class OrtBackendProvider(BackendProvider):
         if state is None or not state.runs:
             reason = f"{state.status}: {state.reason}" if state else "no such variant"
             raise UnavailableError(f"{self.name}, variant {variant!r}: {reason}")
-        from .backend import OrtBackend  # it needs the packages
+        from .onnx_backend import OrtBackend  # it needs the packages
 
         loaded = self._native.load(variant)
         assert isinstance(loaded, LibraryBackend)
