@@ -8,6 +8,7 @@
  * by the process id and starts afresh. Should the system refuse a thread, those that exist do the work.
  */
 #define _POSIX_C_SOURCE 200809L
+#define _DARWIN_C_SOURCE /* _SC_NPROCESSORS_ONLN, which macOS hides from what is only POSIX */
 #include "threads.h"
 
 #if defined(__wasm__) || defined(_WIN32)

@@ -14,7 +14,8 @@
 
 #include <stdint.h>
 
-#if defined(_WIN32)
+/* clang heeds visibility for Windows too, and there refuses dllexport where the declaration below did not have it. */
+#if defined(_WIN32) && !defined(__clang__)
 #define KV_EXPORT __declspec(dllexport)
 #else
 #define KV_EXPORT __attribute__((visibility("default")))
