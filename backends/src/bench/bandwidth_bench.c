@@ -46,8 +46,12 @@ typedef struct scan {
 static void run_scan(void *context) {
   const scan *s = context;
   uint32_t ran = 0;
-  for (uint32_t j = 0; j < s->tokens; j += s->call)
-    kv_variants[variant].kernels->keyscan(&s->codec, 128, s->tiles + 64ull * j, s->call, s->q, 1, s->out, s->call, &ran);
+  for (uint32_t j = 0; j < s->tokens; j += s->call) {
+    if (s->call == 64) /* as the core does for the page after this one */
+      for (uint32_t i = 0; i < 64 * 64; i += 64) __builtin_prefetch(s->tiles + 64ull * (j + 64) + i, 0, 2);
+    kv_variants[variant].kernels->keyscan(&s->codec, 128, s->tiles + 64ull * j, s->call, s->q, 1, s->out, s->call,
+                                          &ran);
+  }
 }
 static void read_scan(void *context) {
   const scan *s = context;

@@ -10,8 +10,10 @@ static float *row_out(const kv_call *call, const kv_job *job, uint32_t r) {
 
 /* Writes t [count] for tokens from `first` on; those outside [from, to) are not attended. */
 static void write_scores(const float *t, uint64_t first, uint32_t count, uint32_t from, uint32_t to, float *out) {
-  for (uint32_t j = 0; j < count; j++)
-    out[first + j] = j >= from && j < to ? t[j] * (float)0x1.62e42fefa39efp-1 : KV_ABSENT;
+  out += first;
+  for (uint32_t j = 0; j < from; j++) out[j] = KV_ABSENT;
+  for (uint32_t j = from; j < to; j++) out[j] = t[j] * (float)0x1.62e42fefa39efp-1;
+  for (uint32_t j = to; j < count; j++) out[j] = KV_ABSENT;
 }
 
 static void recent_scores(const kv_call *call, const kv_job *job, kv_worker *worker) {

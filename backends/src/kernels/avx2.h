@@ -37,6 +37,11 @@ static inline void kv_store8(float *p, uint32_t left, __m256 x) {
   if (left >= 8) _mm256_storeu_ps(p, x);
   else _mm256_maskstore_ps(p, kv_first8(left), x);
 }
+/* Asks for bytes that are read soon, whatever lies there. */
+static inline void kv_ask_for(const uint8_t *p, uint64_t bytes) {
+  for (uint64_t i = 0; i < bytes; i += 64) _mm_prefetch((const char *)p + i, _MM_HINT_T0);
+}
+
 /* `body` for j = 0, 8, 16, ... below n, `left` of them: a constant 8 but for the tail. */
 #define KV_EIGHTS(j, left, n, body)                             \
   {                                                             \

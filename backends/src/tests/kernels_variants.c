@@ -133,6 +133,42 @@ static void extremes(uint64_t *random, uint8_t mode) {
   }
 }
 
+/* 16-bit sums over windows of tiles, each of `channels` summands: queries whose magnitudes times the largest centroid
+ * just fit 16 bits in every window, or just do not, against codes that are all at one end. */
+static void fill_windows(const kv_codec *codec, uint32_t d, int32_t sum, int32_t channels, int32_t sign, int8_t *q) {
+  for (uint32_t c = 0; c < d; c++) {
+    const int32_t own = (int32_t)(c - codec->span[codec->spans == 2 && c >= d / 2].first);
+    const int32_t k = (own / 4 * 2 + own % 2) % channels; /* channels 4n, 4n + 1 are summed, and 4n + 2, 4n + 3 */
+    const int32_t size = sum * (k + 1) / channels - sum * k / channels;
+    q[c] = (int8_t)(sign * (size > 127 ? 127 : size));
+  }
+}
+
+static void windows(uint8_t mode, uint32_t d) {
+  static uint8_t codes[16 * KV_MAX_DIM];
+  static int32_t expected[4 * 16];
+  uint64_t random = 4;
+  kv_codec codec;
+  CHECK(kv_codec_of(mode, d, 1, &codec));
+  for (uint32_t end = 1; end <= 2; end++) {
+    fill_codes(&random, end, &codec, d, 16, codes);
+    const uint8_t *tiles = packed(&codec, d, codes, 16, 0, 1);
+    for (uint32_t i = 0; i < codec.spans; i++)
+      for (int32_t channels = 4; channels <= 64; channels *= 2)
+        for (int32_t near = 0; near < 8; near++) {
+          const int32_t most = INT16_MAX / codec.span[i].book->table[(1u << codec.span[i].bits) - 1];
+          int8_t *q = guarded(2, 4 * d, 0);
+          int32_t *out = guarded(4, sizeof expected, 0);
+          uint32_t ran = 0, ignored = 0;
+          for (uint32_t r = 0; r < 4; r++)
+            fill_windows(&codec, d, most - 1 + near / 2, channels, near % 2 ? 1 : -1, q + r * d);
+          S->keyscan(&codec, d, tiles, 16, q, 4, expected, 16, &ignored);
+          K->keyscan(&codec, d, tiles, 16, q, 4, out, 16, &ran);
+          CHECK(ran == bit && memcmp(expected, out, sizeof expected) == 0);
+        }
+  }
+}
+
 static void test(const kv_kernels *k, uint32_t variant_bit) {
   uint64_t random = 1;
   S = kv_variants[KV_VARIANT_SCALAR].kernels;
@@ -142,6 +178,8 @@ static void test(const kv_kernels *k, uint32_t variant_bit) {
     shapes(&random, &MODES[i]);
     extremes(&random, MODES[i]);
   }
+  for (uint8_t mode = 0x14; mode <= 0x18; mode++)
+    for (uint32_t d = 64; d <= 128; d += 16) windows(mode, d);
   shapes(&random, NULL);
 }
 

@@ -9,8 +9,7 @@
 /* Asks for `tokens` rows that are read soon: windows lie in the second-level cache at best, and rows one after another
  * are too short a stream for what fetches ahead by itself. */
 static void ask_for(const uint8_t *x, uint64_t stride_bytes, uint32_t tokens, uint32_t d) {
-  for (uint32_t j = 0; j < tokens; j++, x += stride_bytes)
-    for (uint32_t i = 0; i < 2 * d; i += 64) _mm_prefetch((const char *)x + i, _MM_HINT_T0);
+  for (uint32_t j = 0; j < tokens; j++, x += stride_bytes) kv_ask_for(x, 2 * d);
 }
 
 static uint32_t at_most(uint32_t n, uint32_t most) { return n < most ? n : most; }
