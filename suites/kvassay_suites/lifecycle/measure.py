@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
@@ -12,6 +12,9 @@ from kvassay.records import Record
 
 from ..common import ONE_LAYER, record
 from .machine import LifecycleMachine
+
+#: What hypothesis does: draw sequences, and shorten the one that fails.
+PHASES: Final = (Phase.generate, Phase.shrink)
 
 
 def run(backend: str, variant: str, sequences: int, steps: int, same: bool = True) -> type[Any]:
@@ -29,7 +32,7 @@ def run(backend: str, variant: str, sequences: int, steps: int, same: bool = Tru
         database=None,
         deadline=None,
         print_blob=False,
-        phases=(Phase.generate, Phase.shrink),
+        phases=PHASES,
         suppress_health_check=list(HealthCheck),
     )
     run_state_machine_as_test(Machine, settings=chosen)

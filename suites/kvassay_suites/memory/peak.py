@@ -23,7 +23,7 @@ def measure(
     tokens: int,
     chunk: int,
     trace: bool,
-) -> dict[str, dict[str, int | None]]:
+) -> dict[str, dict[str, Any]]:
     """Total bytes at their highest, above an idle process, in each phase.
 
     Phases: prefill in chunks of `chunk` tokens, decode, attend. `counted` is what Python traced
@@ -46,7 +46,7 @@ def measure(
             found[name] = {
                 "counted": _counted(probe, cache, peak),
                 "resident": peak.resident,
-                "billed": sum(cache.nbytes.values()),
+                **_bill(probe, cache),
             }
     return found
 
@@ -63,6 +63,15 @@ def _attend(cache: Cache, given: Tokens) -> None:
     """Several queries at once, on every layer."""
     for layer in range(cache.spec.layers):
         cache.attend(layer, given.q)
+
+
+def _bill(probe: Probe, cache: Cache) -> dict[str, Any]:
+    """The bill after a phase, by part, and what the allocator holds beyond it."""
+    parts = dict(cache.nbytes)
+    malloc = probe.held().get("malloc")
+    billed = sum(parts.values())
+    overhead = None if malloc is None else malloc - billed
+    return {"billed": billed, "parts": parts, "allocator_overhead": overhead}
 
 
 def _counted(probe: Probe, cache: Cache, peak: Peak) -> int | None:
