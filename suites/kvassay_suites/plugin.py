@@ -29,6 +29,9 @@ from kvassay.suite import Request, Suite, Target, Task
 
 #: Suites that compare bits, for which an emulator will do.
 BITS = ("parity",)
+#: Suites that take every variant where none is named; others the best of each backend, since its
+#: variants give the same bits.
+EVERY = (*BITS, "wasm", "browser")
 DEPTHS = ("quick", "default", "full")
 
 
@@ -104,6 +107,10 @@ def _requests(config: pytest.Config, suite: Suite) -> list[Request]:
     """What is asked for, and quickly, where bits are compared, of what only an emulator runs."""
     asked = request_of(config)
     known = _variants(config)
+    named = config.getoption("--backend") or config.getoption("--variant")
+    if suite.name not in EVERY and not named:
+        best = {target.backend: target for target in reversed(asked.targets)}
+        asked = replace(asked, targets=tuple(reversed(best.values())))
     emulated = [
         Target(name, variant)
         for name, variants in known.items()
