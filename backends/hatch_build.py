@@ -77,6 +77,8 @@ ISA_FLAGS: Mapping[str, Mapping[str, tuple[str, ...]]] = MappingProxyType(
 WASM_TRIPLE = "wasm32-freestanding"  # no WASI: a module imports nothing
 # What every engine has had since 2021. With "mutable-globals" the linker would export its own.
 WASM_MACHINE = ("-target", WASM_TRIPLE, "-mcpu=mvp+bulk_memory+sign_ext+nontrapping_fptoint")
+# The steps of each page in `core`; the rest of it is built for size.
+WASM_HOT = ("attend", "chunk", "job", "logits", "recent", "scale", "sums", "values")
 WASM_LINK = (
     "--no-entry",
     "--export-dynamic",
@@ -183,7 +185,10 @@ def wasm_sources(variant: str) -> dict[Path, tuple[str, ...]]:
     for path in SOURCES.glob("decoder/**/*.c"):
         if path.stem.partition("_")[0] not in variants.keys() - {variant}:
             found.append(path)
-    return dict.fromkeys(sorted(found), variants[variant])
+    # Pages load a module over a network, and in most of the core no time is spent.
+    core = [path for path in found if path.is_relative_to(SOURCES / "core")]
+    small = {path: ("-Os",) for path in core if path.stem not in WASM_HOT}
+    return {path: variants[variant] + small.get(path, ()) for path in sorted(found)}
 
 
 def build(target: Target, output: Path) -> dict[str, object]:

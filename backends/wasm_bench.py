@@ -26,7 +26,7 @@ from kvassay_backends.wasm.backend import WasmBackend
 from kvassay_backends.wasm.cache import WasmCache
 from kvassay_backends.wasm.module import Module
 
-KV_HEADS: Final = 4
+KV_HEADS: Final = 1
 GROUP: Final = 4
 HEAD_DIM: Final = 128
 #: Seconds of one sample, and samples of each contestant.

@@ -27,21 +27,21 @@ KV_DECLARE_ALL(KV_ISA);
 #define KV_STORE(p, x) wasm_v128_store(p, x)
 #define KV_ALWAYS static inline __attribute__((always_inline))
 
-/* Four numbers, or the `left` that there are and zeros. */
-KV_ALWAYS v128_t kv_load4(const void *p, uint32_t left) {
+/* Four numbers, or the `left` that there are and zeros. Tails are calls, so that loops stay short. */
+static __attribute__((noinline, unused)) v128_t kv_load_tail(const void *p, uint32_t left) {
   uint32_t some[4] = {0};
-  if (left >= 4) return KV_LOAD(p);
   for (uint32_t i = 0; i < left; i++) some[i] = kv_load32((const uint32_t *)p + i);
   return KV_LOAD(some);
 }
-KV_ALWAYS void kv_store4(void *p, uint32_t left, v128_t x) {
+static __attribute__((noinline, unused)) void kv_store_tail(void *p, uint32_t left, v128_t x) {
   uint32_t some[4];
-  if (left >= 4) {
-    KV_STORE(p, x);
-    return;
-  }
   KV_STORE(some, x);
   for (uint32_t i = 0; i < left; i++) kv_store32((uint32_t *)p + i, some[i]);
+}
+KV_ALWAYS v128_t kv_load4(const void *p, uint32_t left) { return left >= 4 ? KV_LOAD(p) : kv_load_tail(p, left); }
+KV_ALWAYS void kv_store4(void *p, uint32_t left, v128_t x) {
+  if (left >= 4) KV_STORE(p, x);
+  else kv_store_tail(p, left, x);
 }
 KV_ALWAYS v128_t kv_load4i(const int32_t *p, uint32_t left) { return wasm_f32x4_convert_i32x4(kv_load4(p, left)); }
 

@@ -5,41 +5,52 @@
 #define ADD wasm_f32x4_add
 #define MUL wasm_f32x4_mul
 
+/* `left` is 4 where the compiler can see it, so that loops have no tails inside. */
+#define EACH_FOUR(i, n, ...)                   \
+  uint32_t i = 0;                              \
+  for (; i + 4 <= (n); i += 4) {               \
+    const uint32_t left = 4;                   \
+    __VA_ARGS__                                \
+  }                                            \
+  if (i < (n)) {                               \
+    const uint32_t left = (n) - i;             \
+    __VA_ARGS__                                \
+  }
+
 void KV_KERNEL(logits)(const int32_t *sum, const float *su, uint32_t n, float factor, float *t, uint32_t *ran) {
   const v128_t f = SPLAT(factor);
   KV_RAN(ran);
-  for (uint32_t j = 0; j < n; j += 4) {
-    const v128_t scaled = MUL(kv_load4i(sum + j, n - j), kv_load4(su + j, n - j));
-    kv_store4(t + j, n - j, MUL(scaled, f));
-  }
+  EACH_FOUR(j, n, {
+    const v128_t scaled = MUL(kv_load4i(sum + j, left), kv_load4(su + j, left));
+    kv_store4(t + j, left, MUL(scaled, f));
+  })
 }
 
 void KV_KERNEL(add_logits)(const int32_t *sum, const float *su, uint32_t n, float factor, float *t, uint32_t *ran) {
   const v128_t f = SPLAT(factor);
   KV_RAN(ran);
-  for (uint32_t j = 0; j < n; j += 4) {
-    const v128_t scaled = MUL(kv_load4i(sum + j, n - j), kv_load4(su + j, n - j));
-    kv_store4(t + j, n - j, ADD(kv_load4(t + j, n - j), MUL(scaled, f)));
-  }
+  EACH_FOUR(j, n, {
+    const v128_t scaled = MUL(kv_load4i(sum + j, left), kv_load4(su + j, left));
+    kv_store4(t + j, left, ADD(kv_load4(t + j, left), MUL(scaled, f)));
+  })
 }
 
 void KV_KERNEL(affine_logits)(const int32_t *sum, uint32_t n, float scale, float bias, float *t, uint32_t *ran) {
   const v128_t s = SPLAT(scale), b = SPLAT(bias);
   KV_RAN(ran);
-  for (uint32_t j = 0; j < n; j += 4) kv_store4(t + j, n - j, ADD(MUL(kv_load4i(sum + j, n - j), s), b));
+  EACH_FOUR(j, n, kv_store4(t + j, left, ADD(MUL(kv_load4i(sum + j, left), s), b));)
 }
 
 void KV_KERNEL(shift)(float *t, uint32_t n, float bias, uint32_t *ran) {
   const v128_t b = SPLAT(bias);
   KV_RAN(ran);
-  for (uint32_t j = 0; j < n; j += 4) kv_store4(t + j, n - j, ADD(kv_load4(t + j, n - j), b));
+  EACH_FOUR(j, n, kv_store4(t + j, left, ADD(kv_load4(t + j, left), b));)
 }
 
 float KV_KERNEL(weigh)(const float *p, const float *scale, uint32_t n, int16_t *iw, uint32_t *ran) {
   v128_t most = wasm_i64x2_const_splat(0);
-  uint32_t j = 0;
   KV_RAN(ran);
-  for (; j < n; j += 4) most = kv_larger(most, MUL(kv_load4(p + j, n - j), kv_load4(scale + j, n - j)));
+  EACH_FOUR(j, n, most = kv_larger(most, MUL(kv_load4(p + j, left), kv_load4(scale + j, left)));)
   const float largest = kv_largest4(most);
   if (largest < 0x1p-60f) {
     kv_fill(iw, 0, n * sizeof *iw);
@@ -61,25 +72,24 @@ float KV_KERNEL(weigh)(const float *p, const float *scale, uint32_t n, int16_t *
 void KV_KERNEL(blend)(float *acc, const int32_t *sum, uint32_t n, float al, float f, uint32_t *ran) {
   const v128_t a = SPLAT(al), b = SPLAT(f);
   KV_RAN(ran);
-  for (uint32_t c = 0; c < n; c += 4) {
-    const v128_t kept = MUL(kv_load4(acc + c, n - c), a);
-    kv_store4(acc + c, n - c, ADD(kept, MUL(kv_load4i(sum + c, n - c), b)));
-  }
+  EACH_FOUR(c, n, {
+    const v128_t kept = MUL(kv_load4(acc + c, left), a);
+    kv_store4(acc + c, left, ADD(kept, MUL(kv_load4i(sum + c, left), b)));
+  })
 }
 
 void KV_KERNEL(blend_affine)(float *acc, const int32_t *sum, uint32_t n, float al, float scale, float offset, float be,
                              uint32_t *ran) {
   const v128_t a = SPLAT(al), s = SPLAT(scale), o = SPLAT(offset), b = SPLAT(be);
   KV_RAN(ran);
-  for (uint32_t c = 0; c < n; c += 4) {
-    const v128_t x = ADD(MUL(kv_load4i(sum + c, n - c), s), o);
-    kv_store4(acc + c, n - c, ADD(MUL(kv_load4(acc + c, n - c), a), MUL(x, b)));
-  }
+  EACH_FOUR(c, n, {
+    const v128_t x = ADD(MUL(kv_load4i(sum + c, left), s), o);
+    kv_store4(acc + c, left, ADD(MUL(kv_load4(acc + c, left), a), MUL(x, b)));
+  })
 }
 
 void KV_KERNEL(blend_rows)(float *acc, const float *x, uint32_t n, float al, float be, uint32_t *ran) {
   const v128_t a = SPLAT(al), b = SPLAT(be);
   KV_RAN(ran);
-  for (uint32_t c = 0; c < n; c += 4)
-    kv_store4(acc + c, n - c, ADD(MUL(kv_load4(acc + c, n - c), a), MUL(kv_load4(x + c, n - c), b)));
+  EACH_FOUR(c, n, kv_store4(acc + c, left, ADD(MUL(kv_load4(acc + c, left), a), MUL(kv_load4(x + c, left), b)));)
 }

@@ -16,14 +16,17 @@
 #define KV_LOOK_UP(table, codes) wasm_i8x16_swizzle(table, codes)
 #endif
 
-/* Of three bits, the highest bit of a code comes last: entry 2 * low + high. */
+/* A bit of its own plane comes last and inverted, since a comparison with zero is the cheapest: of three bits, entry
+ * 2 * low + 1 - high, of one, entry 1 - code. */
 static inline v128_t kv_table_simd128(const kv_span *span) {
   const v128_t table = wasm_i8x16_add(KV_LOAD(span->book->table), wasm_i8x16_const_splat(KV_OFFSET));
-  return span->bits == 3 ? wasm_i8x16_shuffle(table, table, 0, 4, 1, 5, 2, 6, 3, 7, 0, 0, 0, 0, 0, 0, 0, 0) : table;
+  if (span->bits == 3) return wasm_i8x16_shuffle(table, table, 4, 0, 5, 1, 6, 2, 7, 3, 0, 0, 0, 0, 0, 0, 0, 0);
+  if (span->bits == 1) return wasm_i8x16_shuffle(table, table, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0);
+  return table;
 }
 
-/* Bits 16 * quad .. of 64, each to a byte: all ones where it is set. */
-KV_ALWAYS v128_t kv_spread(v128_t bits, uint32_t quad) {
+/* Bits 16 * quad .. of 64, each to a byte: all ones where it is clear. */
+KV_ALWAYS v128_t kv_clear(v128_t bits, uint32_t quad) {
   const v128_t bit = wasm_u64x2_const_splat(0x8040201008040201ull);
   v128_t x;
   switch (quad) {
@@ -32,7 +35,7 @@ KV_ALWAYS v128_t kv_spread(v128_t bits, uint32_t quad) {
     case 2: x = wasm_i8x16_shuffle(bits, bits, 4, 4, 4, 4, 4, 4, 4, 4, 5, 5, 5, 5, 5, 5, 5, 5); break;
     default: x = wasm_i8x16_shuffle(bits, bits, 6, 6, 6, 6, 6, 6, 6, 6, 7, 7, 7, 7, 7, 7, 7, 7);
   }
-  return wasm_i8x16_eq(wasm_v128_and(x, bit), bit);
+  return wasm_i8x16_eq(wasm_v128_and(x, bit), wasm_i64x2_const_splat(0));
 }
 
 /* Where lanes 4 * quad .. of a tile find their integers in the table. */
@@ -41,11 +44,11 @@ KV_ALWAYS v128_t kv_entries(const uint8_t *tile, uint32_t bits, uint32_t quad) {
     const v128_t x = KV_LOAD(tile + 16 * (quad % 2));
     return wasm_v128_and(quad < 2 ? x : wasm_u16x8_shr(x, 4), wasm_i8x16_const_splat(15));
   }
-  if (bits == 1) return wasm_v128_and(kv_spread(wasm_v128_load64_zero(tile), quad), wasm_i8x16_const_splat(1));
+  if (bits == 1) return wasm_v128_and(kv_clear(wasm_v128_load64_zero(tile), quad), wasm_i8x16_const_splat(1));
   const v128_t x = KV_LOAD(tile);
   if (bits == 2) return wasm_v128_and(wasm_u16x8_shr(x, 2 * quad), wasm_i8x16_const_splat(3));
   const v128_t low = quad == 0 ? wasm_i16x8_shl(x, 1) : wasm_u16x8_shr(x, 2 * quad - 1);
-  return wasm_i8x16_sub(wasm_v128_and(low, wasm_i8x16_const_splat(6)), kv_spread(wasm_v128_load64_zero(tile + 16), quad));
+  return wasm_i8x16_sub(wasm_v128_and(low, wasm_i8x16_const_splat(6)), kv_clear(wasm_v128_load64_zero(tile + 16), quad));
 }
 
 KV_ALWAYS v128_t kv_decode(const uint8_t *tile, uint32_t bits, uint32_t quad, v128_t table) {
@@ -77,48 +80,30 @@ KV_ALWAYS v128_t kv_row(v128_t column, uint32_t r) {
   }
 }
 
-/* 16-bit multipliers of four summands as (0, 2), (1, 3): so summands 0 and 2 of a lane are its bytes masked, 1 and 3
- * its bytes shifted, and a dot product sums two of a lane into its 32 bits. Two columns a tile; n a multiple of 8. */
-static inline void kv_columns16(const int16_t *x, uint32_t n, uint32_t rows, v128_t *out) {
-  kv_columns(x, n * sizeof *x, n / 2, rows, out);
-  for (uint32_t i = 0; i < n / 2; i += 2) {
-    const v128_t a = out[i], b = out[i + 1];
-    out[i] = wasm_i16x8_shuffle(a, b, 0, 8, 2, 10, 4, 12, 6, 14);
-    out[i + 1] = wasm_i16x8_shuffle(a, b, 1, 9, 3, 11, 5, 13, 7, 15);
-  }
-}
-
 static inline int32_t kv_sum4(v128_t x) {
   x = wasm_i32x4_add(x, wasm_i32x4_shuffle(x, x, 2, 3, 0, 1));
   x = wasm_i32x4_add(x, wasm_i32x4_shuffle(x, x, 1, 0, 3, 2));
   return wasm_i32x4_extract_lane(x, 0);
 }
 
-static inline int32_t kv_sum16(const int16_t *x, uint32_t n) {
-  v128_t sum = wasm_i64x2_const_splat(0);
-  for (uint32_t i = 0; i < n; i += 8)
-    sum = wasm_i32x4_add(sum, wasm_i32x4_dot_i16x8(KV_LOAD(x + i), wasm_i16x8_const_splat(1)));
-  return kv_sum4(sum);
+/* Columns of tiles, `step` of them from one tile to the next. */
+typedef struct kv_multipliers {
+  const v128_t *columns;
+  uint32_t step;
+} kv_multipliers;
+
+/* out[row * stride + lane] += half a tile's lanes times 16-bit multipliers, two columns a tile, over `count` tiles. */
+void KV_KERNEL(add_tiles)(const uint8_t *tiles, uint32_t count, const kv_multipliers *x, const kv_span *span,
+                          int32_t *out, uint32_t stride, uint32_t half, uint32_t rows);
+/* Two columns for four of each row's n multipliers; n is a multiple of 8. And a row's sum. */
+void KV_KERNEL(columns16)(const int16_t *x, uint32_t n, uint32_t rows, v128_t *out);
+int32_t KV_KERNEL(sum16)(const int16_t *x, uint32_t n);
+
+/* n numbers, a multiple of 4. */
+static inline void kv_fill32(int32_t *out, uint32_t n, int32_t x) {
+  for (uint32_t i = 0; i < n; i += 4) KV_STORE(out + i, wasm_i32x4_splat(x));
 }
 
-/* acc += half a tile times the two columns of its 16-bit multipliers. */
-KV_ALWAYS void kv_add_half16(const uint8_t *tile, uint32_t bits, uint32_t half, v128_t table, const v128_t *columns,
-                             uint32_t rows, v128_t (*acc)[2]) {
-  const v128_t first = columns[0], second = columns[1];
-  v128_t even[2], odd[2];
-#pragma GCC unroll 2
-  for (uint32_t k = 0; k < 2; k++) {
-    const v128_t u = kv_decode(tile, bits, 2 * half + k, table);
-    even[k] = wasm_v128_and(u, wasm_i16x8_const_splat(255));
-    odd[k] = wasm_u16x8_shr(u, 8);
-  }
-#pragma GCC unroll 4
-  for (uint32_t r = 0; r < rows; r++)
-#pragma GCC unroll 2
-    for (uint32_t k = 0; k < 2; k++) {
-      acc[r][k] = wasm_i32x4_add(acc[r][k], wasm_i32x4_dot_i16x8(even[k], kv_row(first, r)));
-      acc[r][k] = wasm_i32x4_add(acc[r][k], wasm_i32x4_dot_i16x8(odd[k], kv_row(second, r)));
-    }
-}
+static inline uint32_t kv_rows_of(uint32_t left) { return left < KV_ROWS ? left : KV_ROWS; }
 
 #endif
