@@ -1,4 +1,6 @@
-"""Runs every C test program, built for aarch64, under an emulator (natively on aarch64 Linux).
+"""Runs the C test programs (all, or those named), built for aarch64, under an emulator.
+
+On aarch64 Linux they run natively.
 
 A machine without the emulator gets "emulated C programs not run: ..." and success, unless
 KVASSAY_REQUIRE_VARIANTS names a variant of aarch64: then that is a failure, and so is each such
@@ -24,17 +26,18 @@ INCLUDE = (f"-I{recipe.SOURCES / 'include'}", f"-I{recipe.SOURCES}")
 NOT_RUN = 77
 
 
-def build_programs(output: Path) -> list[Path]:
-    """Each program of `src/tests`, static, with the library's sources; BuildError without any."""
+def build_programs(names: list[str], output: Path) -> list[Path]:
+    """Programs of `src/tests` (no names: all), static; BuildError where there is none."""
     flags = (*MACHINE, *recipe.C_FLAGS, *INCLUDE)
-    sources = sorted(TESTS.glob("*.c"))
-    if not sources:
-        raise recipe.BuildError(f"no C test programs in {TESTS}")
+    sources = {path.stem: path for path in sorted(TESTS.glob("*.c"))}
+    unknown = sorted(set(names) - set(sources))
+    if unknown or not sources:
+        raise recipe.BuildError(f"no C test program {', '.join(unknown)} in {TESTS}")
     files = recipe.sources(cross_build.SERVER.machine)
     objects = [str(path) for path in recipe._compile(files, flags, "emulated", output)]
     programs = []
-    for source in sources:
-        program = output / source.stem
+    for name in names or sources:
+        program, source = output / name, sources[name]
         recipe._zig("cc", *flags, str(source), *objects, "-static", "-lm", "-o", str(program))
         programs.append(program)
     return programs
@@ -62,7 +65,7 @@ def main() -> int:
         return int(bool(required & set(recipe.ISA_FLAGS["aarch64"]) - {"scalar"}))
     with tempfile.TemporaryDirectory() as folder:
         try:
-            programs = build_programs(Path(folder))
+            programs = build_programs(sys.argv[1:], Path(folder))
         except recipe.BuildError as error:
             print(error, file=sys.stderr)
             return 1

@@ -49,9 +49,13 @@ def declared() -> set[str]:
 def exported(library: Path) -> set[str]:
     """Names of exported functions, as C has them."""
     parsed = lief.parse(library)
-    assert parsed is not None
+    assert isinstance(parsed, lief.ELF.Binary | lief.MachO.Binary | lief.PE.Binary)
     names = {str(function.name) for function in parsed.exported_functions}
-    return {name.removeprefix("_") for name in names} if parsed.format.name == "MACHO" else names
+    return (
+        {name.removeprefix("_") for name in names}
+        if isinstance(parsed, lief.MachO.Binary)
+        else names
+    )
 
 
 def fused_words(library: Path) -> list[str]:

@@ -28,8 +28,10 @@ from kvassay.errors import (
 )
 from kvassay.protocol import Backend
 from kvassay_backends.emulated import build_info, provider
+from kvassay_backends.emulated.backend import EmulatedBackend
 from kvassay_backends.emulated.link import Command, Link
 from kvassay_backends.native import backend as native
+from kvassay_backends.native.probe import exercise
 
 RECIPE = Path(__file__).resolve().parents[2] / "backends" / "hatch_build.py"
 STATES = {} if platform.machine() == "aarch64" else provider.foreign_variants()
@@ -139,6 +141,26 @@ def test_what_the_library_refuses_has_the_errors_of_kvassay(backend: Backend) ->
 def test_a_spec_that_it_does_not_execute(link: Link) -> None:
     with pytest.raises(UnsupportedError, match="kv_heads"):
         link.call(Command.SUPPORTS, bytes(40))
+
+
+@emulated
+def test_a_cpu_without_the_dot_product() -> None:
+    """Dispatch asks the processor: Cortex-A53 is ARMv8.0."""
+    record = build_info.build_record()
+    assert record is not None
+    server = str(build_info.LIBRARY_DIR / record["library"])
+    link = Link((provider.EMULATOR, "-cpu", "cortex-a53", server))
+    try:
+        for name in ("scalar", "neon"):
+            link.call(Command.RUNS, count=link.variants.index(name))
+            assert exercise(EmulatedBackend("old", link, name)) == ""
+        lacks = "variant neondot cannot run here: this CPU lacks asimddp"
+        with pytest.raises(UnavailableError, match=lacks):
+            link.call(Command.RUNS, count=link.variants.index("neondot"))
+        with pytest.raises(UnavailableError, match=lacks):
+            EmulatedBackend("old", link, "neondot").prepare(make_spec())
+    finally:
+        link.close()
 
 
 @emulated

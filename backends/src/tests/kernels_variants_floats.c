@@ -2,6 +2,8 @@
  * Any length, subnormals, ties, and the cases that a fused or reordered operation would change. */
 #include "variants_support.h"
 
+#include "../core/sums.h"
+
 static const kv_kernels *S, *K;
 static uint32_t bit;
 
@@ -111,6 +113,34 @@ static void thresholds(uint64_t *random) {
       SAME(&scales[0], &scales[1], 4);
     }
   }
+}
+
+/* A number that is a threshold belongs to the outer code. The threshold depends on it: both settle by turns. */
+static void at_thresholds(uint64_t *random) {
+  enum { D = 128 };
+  uint32_t settled = 0;
+  for (uint32_t trial = 0; trial < 50; trial++) {
+    kv_codec codec;
+    float y[D], unit[D], sigma = 0, before = -1, scales[2];
+    uint8_t codes[2][D];
+    uint32_t ran = 0, ignored = 0;
+    CHECK(kv_codec_of(0x14 + trial % 5, D, 0, &codec));
+    for (uint32_t c = 0; c < D; c++) {
+      const kv_span *span = &codec.span[codec.spans == 2 && c >= D / 2];
+      const float th = span->book->thresholds[pick(random, (1u << (span->bits - 1)) - 1)];
+      y[c] = draw_float(random), unit[c] = pick(random, 2) ? th : -th;
+    }
+    for (uint32_t turn = 0; turn < 100 && sigma != before; turn++) {
+      before = sigma, sigma = __builtin_sqrtf(kv_d16(y, y, D) * (1.0f / D));
+      for (uint32_t c = 0; c < D; c += 3) y[c] = unit[c] * sigma;
+    }
+    settled += sigma == before;
+    S->quantize(&codec, D, 1, y, 1, codes[0], &scales[0], &ignored);
+    K->quantize(&codec, D, 1, y, 1, codes[1], &scales[1], &ran);
+    SAME(codes[0], codes[1], D);
+    SAME(&scales[0], &scales[1], 4);
+  }
+  CHECK(settled > 25);
 }
 
 static void kivi(uint64_t *random, uint32_t kind) {
@@ -318,6 +348,7 @@ static void test(const kv_kernels *k, uint32_t variant_bit) {
     combine(&random, kind);
   }
   thresholds(&random);
+  at_thresholds(&random);
   exponential_edges();
   halves();
   contraction();
