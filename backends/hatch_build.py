@@ -77,8 +77,11 @@ ISA_FLAGS: Mapping[str, Mapping[str, tuple[str, ...]]] = MappingProxyType(
 WASM_TRIPLE = "wasm32-freestanding"  # no WASI: a module imports nothing
 # What every engine has had since 2021. With "mutable-globals" the linker would export its own.
 WASM_MACHINE = ("-target", WASM_TRIPLE, "-mcpu=mvp+bulk_memory+sign_ext+nontrapping_fptoint")
-# The steps of each page in `core`; the rest of it is built for size.
-WASM_HOT = ("attend", "chunk", "job", "logits", "recent", "scale", "sums", "values")
+# What each token and page goes through in `core`; the rest of it is built for size.
+WASM_HOT = (
+    *("attend", "cache_append", "cache_store", "chunk", "job"),
+    *("logits", "recent", "scale", "sums", "values"),
+)
 WASM_LINK = (
     "--no-entry",
     "--export-dynamic",
