@@ -65,12 +65,22 @@ class Record:
         names = {item.name for item in dataclasses.fields(cls)}
         if unknown := sorted(set(data) - names):
             raise RecordError(f"{where}: unknown field {unknown[0]!r}")
+        for name, value in data.items():
+            if name in _TEXTS and not isinstance(value, str):
+                raise RecordError(f"{where}: {name} is {value!r}, not text")
+        if not isinstance(data.get("detail", {}), dict):
+            raise RecordError(f"{where}: detail is {data['detail']!r}, not an object")
         try:
             data["value"] = float(data["value"])
             data["comparisons"] = int(data["comparisons"])
             return cls(**data)
         except (KeyError, OverflowError, TypeError, ValueError) as error:
             raise RecordError(f"{where}: {error}") from None
+
+
+_TEXTS: Final = frozenset(
+    ("suite", "check", "stage", "backend", "variant", "unit", "preset", "subject", "reproduce")
+)
 
 
 def _jsonable(value: Any) -> Any:
