@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 from dataclasses import dataclass, field
 from functools import cache
@@ -66,7 +67,9 @@ def engine(metered: bool) -> wasmtime.Engine:
     package = load_wasmtime()
     config = package.Config()
     config.consume_fuel = metered
-    return package.Engine(config)  # type: ignore[no-any-return]
+    made: wasmtime.Engine = package.Engine(config)
+    atexit.register(made.close)  # left to the interpreter's end, it would outlive its own package
+    return made
 
 
 def engine_name() -> str:

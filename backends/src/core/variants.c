@@ -6,7 +6,7 @@
 static const char *nothing_missing(void) { return 0; }
 
 const kv_variant kv_variants[KV_VARIANTS] = {
-#if defined(__wasm_relaxed_simd__)
+#if defined(KV_WASM_RELAXED)
     [KV_VARIANT_RELAXED] = {"relaxed", nothing_missing, &kv_kernels_relaxed},
 #elif defined(__wasm_simd128__)
     [KV_VARIANT_SIMD128] = {"simd128", nothing_missing, &kv_kernels_simd128},

@@ -16,7 +16,7 @@
 
 /* A WebAssembly module with one unknown instruction does not load at all: each holds one variant. */
 enum {
-#if defined(__wasm_relaxed_simd__)
+#if defined(KV_WASM_RELAXED)
   KV_VARIANT_RELAXED,
 #elif defined(__wasm_simd128__)
   KV_VARIANT_SIMD128,
