@@ -46,7 +46,7 @@ def peak(find: Findings, subject: Subject) -> None:
             **ENVIRONMENT,
         )
         for name, figures in phases.items():
-            found = [size for kind, size in figures.items() if size is not None]
+            found = [figures[k] for k in ("counted", "resident") if figures[k] is not None]
             what = f"{preset}, chunks of {chunk}: {name} peaks under fp16's {plain} bytes"
             find.holds(bool(found) and max(found) < plain, what, figures)
 
