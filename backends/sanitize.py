@@ -56,7 +56,18 @@ def compile_objects(compiler: str, scratch: Path, more: tuple[str, ...] = ()) ->
     def compile_one(path: Path, own: tuple[str, ...]) -> str:
         made = scratch / (path.relative_to(recipe.SOURCES).as_posix().replace("/", ".") + ".o")
         define = '-DKV_BUILD_ID="sanitized"'
-        command = [compiler, *FLAGS, *more, *own, *include, define, "-c", str(path), "-o", str(made)]
+        command = [
+            compiler,
+            *FLAGS,
+            *more,
+            *own,
+            *include,
+            define,
+            "-c",
+            str(path),
+            "-o",
+            str(made),
+        ]
         subprocess.run(command, check=True)
         return str(made)
 

@@ -2,9 +2,10 @@
 
     python backends/wasm_bench.py attend [TOKENS [NAMES]] | kernels [BITS [NAMES]]
 
-NAMES, comma-separated, picks the lines that contain one of them. Builds each module once more with `src/bench/wasm_bench.c`, whose loops are long enough for the
-clock. All contestants take turns in one process; shown is the least CPU time of many short samples,
-which other processes can only lengthen, and its ratio to the first line.
+NAMES, comma-separated, picks the lines that contain one of them. Builds each module once more with
+`src/bench/wasm_bench.c`, whose loops are long enough for the clock. All contestants take turns in
+one process; shown is the least CPU time of many short samples, which other processes can only
+lengthen, and its ratio to the first line.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import hatch_build as recipe
 import numpy as np
 
+import hatch_build as recipe
 import kvassay
 from kvassay.protocol import FloatArray
 from kvassay_backends.wasm.backend import WasmBackend

@@ -167,6 +167,7 @@ def applies(rule: Rule, kind: Kind, preset: str) -> bool:
         "bounded": not kind.exact,
         "quantized": preset != "fp16",
         "wasm": kind.wasm,
+        "native": not kind.wasm,
         "shipped": kind.shipped,
     }
     return all(kinds[requirement] for requirement in rule.requires)

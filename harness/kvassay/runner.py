@@ -12,7 +12,7 @@ from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
-from .errors import KvassayError
+from .errors import KvassayError, UnknownBackendError
 from .gate import RUN, Question
 from .machine import availability_records, machine_record
 from .pool import IsolatedPool, WorkerDied, WorkerTimeout, default_jobs
@@ -273,7 +273,10 @@ def _marked(target: Target | None, records: Sequence[Record]) -> Sequence[Record
     """Records of a variant that an emulator runs, with that in their detail."""
     if target is None:
         return records
-    state = provider(target.backend).variants().get(target.variant)
+    try:
+        state = provider(target.backend).variants().get(target.variant)
+    except UnknownBackendError:  # records are no less true for it
+        return records
     if state is None or state.status != "emulated":
         return records
     return [replace(r, detail={**r.detail, "emulated": state.reason}) for r in records]

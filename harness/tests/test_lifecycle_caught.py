@@ -26,7 +26,7 @@ def unshrunk(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_is_found(fault: str) -> None:
-    (record,) = measure(f"broken.sharing:{fault}", "scalar", 200, 30)
+    (record,) = measure(f"broken.sharing:{fault}", "scalar", 600, 30)
     assert record.value == 1
     assert FAULTS[fault] in str(record.detail["found"])
 

@@ -25,7 +25,8 @@ def checkout(tmp_path: Path) -> Path:
     shutil.copy(BACKENDS / "kvassay_backends" / "native" / "build_info.py", native)
     for folder in ("include", "core", "kernels/one"):
         (backends / "src" / folder).mkdir(parents=True)
-    shutil.copy(BACKENDS / "src" / "include" / "kvassay.h", backends / "src" / "include")
+    for header in (BACKENDS / "src" / "include").glob("*.h"):
+        shutil.copy(header, backends / "src" / "include")
     (backends / "src" / "core" / "one.c").write_text("extern int one;\nint one = 1;\n")
     return backends
 

@@ -1,7 +1,6 @@
 """The C test programs of the cache, linked against the built library: what they use is exported."""
 
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -26,8 +25,3 @@ def test_there_are_programs() -> None:
 @pytest.mark.parametrize("source", PROGRAMS, ids=lambda path: path.stem)
 def test_c_program(source: Path, tmp_path: Path) -> None:
     run(source, tmp_path)
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="replaces a function: ELF only")
-def test_an_encode_that_fails(tmp_path: Path) -> None:
-    run(SOURCES / "tests" / "shared" / "cache_faults.c", tmp_path)

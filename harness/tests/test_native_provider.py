@@ -149,7 +149,8 @@ def test_a_library_that_hangs(wrap: Wrap, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(provider, "PROBE_SECONDS", 4)
     states = wrap(HANGS).variants()
     assert set(states.values()) == {Availability("broken", "did not finish within 4 s")}
-    assert set(states) == set(backend.variants())  # each was given its own time
+    own = LibraryBackendProvider("native").variants()  # without those that only an emulator runs
+    assert set(states) == set(own)  # each was given its own time
 
 
 def test_one_variant_crashes_and_the_others_are_used(wrap: Wrap) -> None:

@@ -251,3 +251,39 @@ def test_loading_leaves_the_entry_point_what_it_was() -> None:
     provider = kvassay_backends.ort.backend
     provider.load(next(name for name, state in provider.variants().items() if state.runs))
     assert kvassay_backends.ort.backend is provider
+
+
+@pytest.mark.parametrize(
+    "codecs",
+    [
+        {"keys": "turbo:3.5", "values": "turbo:3", "key_centre": "page", "value_centre": "frozen"},
+        {"keys": "turbo:3+qjl", "values": "turbo:4", "span": 60},
+        {"keys": "kivi:2", "values": "kivi:2"},
+        {},
+    ],
+)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_cache_of_several_layers_equals_the_references(
+    codecs: dict[str, Any], threads: int
+) -> None:
+    spec = Spec(**{**SHAPE, "layers": 2}, window=8, sinks=3, **codecs)
+    provider = kvassay_backends.ort.backend
+    variant = next(name for name, state in provider.variants().items() if state.runs)
+    with (
+        reference.load("scalar").prepare(spec) as expected,
+        provider.load(variant).prepare(spec, threads) as cache,
+    ):
+        for turn, tokens in enumerate((1, 3, 50, 1, 100, 7)):
+            for layer in range(2):
+                keys, values = rows(turn, tokens, 2, 64), rows(turn + 50, tokens, 2, 64)
+                query = rows(turn + 90, 1, 4, 64)
+                for one in (expected, cache):
+                    one.append(layer, keys, values)
+                found = cache.attend(layer, query), cache.scores(layer, query[0])
+                np.testing.assert_array_equal(found[0], expected.attend(layer, query))
+                np.testing.assert_array_equal(found[1], expected.scores(layer, query[0]))
+        assert cache.dump() == expected.dump()
+        assert cache.counters.variants_ran == (variant,)
+        assert cache.counters.pages_encoded == expected.counters.pages_encoded
+        with provider.load(variant).restore(spec, expected.dump()) as again, cache.fork() as fork:
+            assert again.dump() == fork.dump() == expected.dump()

@@ -32,6 +32,9 @@ SESSIONS = {
     "ort_abi",
     "sanitize",
     "wheel",
+    "cross",
+    "emulate",
+    "fuzz",
 }
 
 # A package may import what stands to its right, and nothing else of ours.

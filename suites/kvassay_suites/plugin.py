@@ -96,11 +96,17 @@ def _parameter(task: Task) -> object:
     )
 
 
+#: Asked once a run: what a machine can run takes seconds to find out, and many suites ask.
+_KNOWN = pytest.StashKey[dict[str, dict[str, Availability]]]()
+_ASKED = pytest.StashKey[Request]()
+
+
 def _variants(config: pytest.Config) -> dict[str, dict[str, Availability]]:
-    names = config.getoption("--backend")
-    if not names:
-        return kvassay.backends()
-    return {name: dict(provider(name).variants()) for name in names}
+    if _KNOWN not in config.stash:
+        names = config.getoption("--backend")
+        found = {name: dict(provider(name).variants()) for name in names or ()}
+        config.stash[_KNOWN] = found or kvassay.backends()
+    return config.stash[_KNOWN]
 
 
 def _requests(config: pytest.Config, suite: Suite) -> list[Request]:
@@ -131,6 +137,12 @@ def request_of(config: pytest.Config) -> Request:
 
     Variants that only an emulator runs have to be forced.
     """
+    if _ASKED not in config.stash:
+        config.stash[_ASKED] = _request_of(config)
+    return config.stash[_ASKED]
+
+
+def _request_of(config: pytest.Config) -> Request:
     wanted = config.getoption("--variant")
     targets = []
     for name, variants in _variants(config).items():

@@ -8,4 +8,12 @@ from .provider import OrtBackendProvider
 
 backend = OrtBackendProvider("ort")
 
-__all__ = ["OrtBackendProvider", "backend"]
+
+class Ort(OrtBackendProvider):
+    """For command lines: `--backend kvassay_backends.ort:Ort`."""
+
+    def __init__(self) -> None:
+        super().__init__("ort")
+
+
+__all__ = ["Ort", "OrtBackendProvider", "backend"]

@@ -44,10 +44,10 @@ class OrtBackend(Backend):
 
     def layers(self, spec: Spec, threads: int) -> list[Layer]:
         """What runs each layer. Raises UnsupportedError where `supports` says no."""
+        check_threads(threads)
         support = self.supports(spec)
         if not support:
             raise UnsupportedError(f"{self.name} {self.variant}: {support.reason}")
-        check_threads(threads)
         who = spec.identity or Identity()
         out = []
         for index, layer in enumerate(spec.layer_specs):

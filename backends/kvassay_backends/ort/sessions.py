@@ -32,6 +32,7 @@ def options(library: Path) -> Any:
     out = onnxruntime.SessionOptions()
     out.log_severity_level = _FATAL  # what goes wrong is raised
     out.intra_op_num_threads = out.inter_op_num_threads = 1
+    out.enable_cpu_mem_arena = out.enable_mem_pattern = False  # a node needs neither
     out.register_custom_ops_library(str(library))
     return out
 

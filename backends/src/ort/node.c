@@ -2,6 +2,11 @@
 
 #include "../core/bits.h"
 
+/* Sessions may be run by several threads at once: a run takes the idle workspace and puts it back, a second one at the
+ * same time makes its own. It goes with the last node. */
+static _Atomic(kv_workspace *) idle;
+static atomic_uint nodes;
+
 OrtStatus *kv_node_status(const kv_node *node, int32_t code, const char *message) {
   static const char *const names[] = {"OK",       "ARGUMENT", "SPEC",     "VARIANT", "VALUE", "MEMORY",
                                       "PAGE",     "IDENTITY", "TRUNCATE", "SPAN",    "STATE"};
@@ -33,7 +38,7 @@ OrtStatus *ORT_CALL kv_node_create(const kv_ort_op *op, const OrtApi *api, const
   if (!node) return kv_ort_status(api, KV_ORT_FAIL, "kvassay: no memory for a node");
   kv_fill(node, 0, sizeof *node);
   node->api = api;
-  atomic_init(&node->idle, 0);
+  atomic_fetch_add(&nodes, 1);
   read_name(node, info);
   int32_t code = kv_node_attributes(node, info, &error);
   if (code == KV_OK) code = make_plan(node, &error);
@@ -58,7 +63,7 @@ static void workspace_free(kv_workspace *workspace) {
 
 void ORT_CALL kv_node_destroy(void *kernel) {
   kv_node *node = kernel;
-  workspace_free(atomic_exchange(&node->idle, 0));
+  if (atomic_fetch_sub(&nodes, 1) == 1) workspace_free(atomic_exchange(&idle, 0));
   release(node->plan);
   release(node);
 }
@@ -66,7 +71,7 @@ void ORT_CALL kv_node_destroy(void *kernel) {
 static kv_workspace *workspace_new(const kv_node *node) {
   kv_workspace *workspace = kv_take(&kv_default_allocator, sizeof *workspace);
   if (!workspace) return 0;
-  *workspace = (kv_workspace){0};
+  *workspace = (kv_workspace){.threads = node->threads};
   if (node->threads == 1) return workspace;
   workspace->pool = kv_take(&kv_default_allocator, kv_pool_bytes(node->threads));
   if (workspace->pool) {
@@ -77,9 +82,13 @@ static kv_workspace *workspace_new(const kv_node *node) {
   return 0;
 }
 
-kv_workspace *kv_workspace_take(kv_node *node, uint64_t block_bytes) {
+kv_workspace *kv_workspace_take(const kv_node *node, uint64_t block_bytes) {
   const uint64_t needed = kv_block_scratch_bytes(node->plan, block_bytes, node->threads);
-  kv_workspace *workspace = atomic_exchange(&node->idle, 0);
+  kv_workspace *workspace = atomic_exchange(&idle, 0);
+  if (workspace && workspace->threads != node->threads) {
+    workspace_free(workspace);
+    workspace = 0;
+  }
   if (!workspace) workspace = workspace_new(node);
   if (!workspace || workspace->scratch_bytes >= needed) return workspace;
   release(workspace->scratch);
@@ -93,6 +102,4 @@ kv_workspace *kv_workspace_take(kv_node *node, uint64_t block_bytes) {
   return 0;
 }
 
-void kv_workspace_put(kv_node *node, kv_workspace *workspace) {
-  workspace_free(atomic_exchange(&node->idle, workspace));
-}
+void kv_workspace_put(kv_workspace *workspace) { workspace_free(atomic_exchange(&idle, workspace)); }

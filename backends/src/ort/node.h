@@ -10,8 +10,9 @@
 #include "../include/kvassay_block.h"
 #include "abi.h"
 
-/* Scratch and threads of one run at a time. */
+/* Scratch and threads of one run at a time. Nodes run one after the other, mostly: they share one that is idle. */
 typedef struct kv_workspace {
+  uint32_t threads;
   uint64_t scratch_bytes;
   void *scratch;
   kv_pool *pool; /* NULL with one thread */
@@ -26,9 +27,6 @@ typedef struct kv_node {
   char variant[32];
   char name[64];
   void *plan;
-  /* Sessions may be run by several threads at once: a run takes this and puts it back, a second one at the same time
-   * makes its own. */
-  _Atomic(kv_workspace *) idle;
 } kv_node;
 
 int32_t kv_node_attributes(kv_node *node, const OrtKernelInfo *info, kv_error *error);
@@ -38,8 +36,8 @@ OrtStatus *ORT_CALL kv_node_create(const kv_ort_op *op, const OrtApi *api, const
 void ORT_CALL kv_node_destroy(void *kernel);
 
 /* Room for blocks of `block_bytes`; NULL if the memory is refused. */
-kv_workspace *kv_workspace_take(kv_node *node, uint64_t block_bytes);
-void kv_workspace_put(kv_node *node, kv_workspace *workspace);
+kv_workspace *kv_workspace_take(const kv_node *node, uint64_t block_bytes);
+void kv_workspace_put(kv_workspace *workspace);
 
 /* "node 'name': message", as a status. */
 OrtStatus *kv_node_status(const kv_node *node, int32_t code, const char *message);

@@ -127,7 +127,7 @@ static OrtStatus *say_ran(const run *r) {
 
 static OrtStatus *end(run *r, OrtStatus *status) {
   if (!status) status = say_ran(r);
-  if (r->workspace) kv_workspace_put(r->node, r->workspace);
+  if (r->workspace) kv_workspace_put(r->workspace);
   return status;
 }
 

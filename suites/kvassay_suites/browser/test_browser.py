@@ -16,8 +16,8 @@ import kvassay
 from kvassay.errors import StateError, TruncateError, UnavailableError
 from kvassay.gate import Question, judge
 from kvassay.protocol import Cache
-from kvassay.records import Record
 from kvassay.rules import evaluate, rulebook
+from kvassay.runner import opening_records
 from kvassay.suite import Request, Target, Task
 from kvassay.web import WebAssets, web_assets
 
@@ -173,14 +173,15 @@ def test_sessions_that_leak_grow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_without_a_browser_nothing_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ENGINES:
         monkeypatch.setenv(f"KVASSAY_{name.upper()}", "/no/such/program")
-    records: list[Record] = []
+    question = Question("browser", (TARGET,), ("turbo",), ("browser",))
+    records = opening_records(question)
     for group in ("browsers", "node"):
         records += measure.measure_parity("wasm", "scalar", group, "quick", [])
         records += measure.measure_sessions("wasm", "scalar", group, "quick", [])
     said = [str(r.detail["reason"]) for r in records if r.check == "run.engine"]
     assert any("KVASSAY_CHROMIUM=/no/such/program not found" in reason for reason in said)
     assert any("KVASSAY_FIREFOX" in reason for reason in said)
-    judgement = judge(records, Question("browser", (TARGET,), ("turbo",), ("browser",)))
+    judgement = judge(records, question)
     assert judgement.exit_status == 2
     states = {o.rule.name: o.state for o in judgement.verdicts[0].outcomes}
     assert states["browser.mismatches"] == states["wasm.growth_events"] == "not measured"

@@ -36,6 +36,8 @@ FILL_SECONDS: Final = 60.0
 #: A fatter fp16 cache than this is no baseline: what bloats a backend bloats both, and the ratio of
 #: the two would look well.
 BASELINE_SLACK: Final = 1.25
+#: What is said of each phase's peak.
+FIGURES: Final = ("counted", "resident")
 #: Parts of the bill that a spec alone fixes; the rest is a backend's own affair.
 PAYLOAD: Final = ("codes", "scales", "means", "headers", "residual", "sinks")
 #: Resident memory moves by this much without anything being kept (measured: docs/memory.md).
@@ -158,12 +160,13 @@ def _baseline(backend: str, variant: str, given: Mapping[str, Any]) -> dict[str,
     spec = preset_spec(BASELINE, given["shape"])
     least = Costs.of(spec).fp16(given["tokens"])
     if not kvassay.load(backend, variant).supports(spec):
-        figures = ("counted", "resident")
-        return {phase: dict.fromkeys(figures, least) for phase in ("prefill", "decode", "attend")}
+        return {phase: dict.fromkeys(FIGURES, least) for phase in ("prefill", "decode", "attend")}
     found = _measure("peak", backend, variant, BASELINE, **given)
     most = int(BASELINE_SLACK * least)
     return {
-        phase: {kind: None if size is None else min(size, most) for kind, size in figures.items()}
+        phase: {
+            kind: None if figures[kind] is None else min(figures[kind], most) for kind in FIGURES
+        }
         for phase, figures in found.items()
     }
 
@@ -174,7 +177,7 @@ def _ratios(
     return {
         f"{phase} {kind}": figures[kind] / plain[phase][kind]
         for phase, figures in phases.items()
-        for kind in ("counted", "resident")
+        for kind in FIGURES
         if figures[kind] is not None and plain[phase][kind] is not None
     }
 
