@@ -34,9 +34,9 @@ def make(check: str, value: float, *, n: int = 10, **fields: Any) -> Record:
     return Record(check=check, value=value, comparisons=n, **{**plain, **fields})
 
 
-def declared(exact: bool = True) -> Record:
+def declared(exact: bool = True, wasm: bool = False) -> Record:
     """What the runner records about TARGET."""
-    evidence = {"linear_memory": True, "shipped": True}
+    evidence = {"linear_memory": wasm, "shipped": True}
     detail = {"exact": exact, "bound": None, "evidence": evidence}
     return make("run.target", 1.0, stage="", preset="", detail=detail)
 
@@ -58,16 +58,21 @@ def bad_values(rule: Rule) -> list[float]:
     return bad
 
 
-def good_records(exact: bool = True, scope: str = "default") -> list[Record]:
+def good_records(exact: bool = True, scope: str = "default", wasm: bool = False) -> list[Record]:
     """Records that pass every rule of a scope, with all required stages."""
-    records = [declared(exact)]
+    records = [declared(exact, wasm)]
     for rule in rulebook().rules:
         wanted = {"exact": exact, "bounded": not exact, "quantized": True}
-        wanted.update(wasm=True, native=False, shipped=True)
+        wanted.update(wasm=wasm, native=not wasm, shipped=True)
         if rule.in_scope(scope) and all(wanted[name] for name in rule.requires):
             records.append(make(rule.check, good_value(rule), subject=rule.subject))
     records += [make("quality.note", 0.0, stage=stage) for stage in STAGES]
     return records
+
+
+def kind_for(rule: Rule) -> dict[str, bool]:
+    """What `good_records` must be told to be judged by this rule."""
+    return {"exact": "bounded" not in rule.requires, "wasm": "wasm" in rule.requires}
 
 
 def question(scope: str = "default", *presets: str) -> Question:

@@ -6,7 +6,7 @@ import datetime
 import math
 
 import pytest
-from synthetic import PRESET, bad_values, good_records, good_value, make, question
+from synthetic import PRESET, bad_values, good_records, good_value, kind_for, make, question
 
 from kvassay.errors import KvassayError, RecordError, UnknownBackendError
 from kvassay.gate import judge
@@ -65,9 +65,8 @@ def test_inside_its_bounds_a_rule_passes(rule: Rule) -> None:
 
 @by_name
 def test_beyond_a_bound_the_verdict_is_reject_and_names_the_rule(rule: Rule) -> None:
-    exact = "bounded" not in rule.requires
     asked = question(rule.scope)
-    good = good_records(exact, rule.scope)
+    good = good_records(scope=rule.scope, **kind_for(rule))
     assert judge(good, asked).exit_status == 0
     for value in bad_values(rule):
         bad = make(rule.check, value, subject=rule.subject)
@@ -78,7 +77,7 @@ def test_beyond_a_bound_the_verdict_is_reject_and_names_the_rule(rule: Rule) -> 
 
 @by_name
 def test_without_its_records_the_verdict_is_not_measured(rule: Rule) -> None:
-    good = good_records("bounded" not in rule.requires, rule.scope)
+    good = good_records(scope=rule.scope, **kind_for(rule))
     judgement = judge([r for r in good if r.check != rule.check], question(rule.scope))
     assert judgement.exit_status == 2
     assert judgement.verdicts[0].named("not measured") == (rule.name,)
