@@ -24,8 +24,6 @@ from .sessions import NodeSessions
 
 #: Room of a new block, in pages.
 _FIRST_PAGES: Final = 4
-#: What ONNX Runtime takes for a session of one node: measured with 1.32, by its allocations.
-SESSION_BYTES: Final = 128 << 10
 #: Bytes of a block's header.
 _BLOCK_HEADER: Final = 128
 
@@ -83,9 +81,8 @@ class OrtCache(Cache):
         return held + self._scratch()
 
     def _scratch(self) -> int:
-        """Working memory of the kernels and of ONNX Runtime."""
-        sessions = sum(at.sessions.made for at in self._layers)
-        return max(at.scratch(block) for at, block in self._held()) + sessions * SESSION_BYTES
+        """Working memory of the kernels; sessions, as tables, belong to no cache."""
+        return max(at.scratch(block) for at, block in self._held())
 
     def append(self, layer: int, k: FloatArray, v: FloatArray) -> None:
         require_open(self._closed)

@@ -86,12 +86,14 @@ class Decoder:
         capacity: int,
         precision: Precision = "int8",
         threads: int = 1,
+        session_options: Any = None,
     ) -> None:
+        """session_options: those of `kvassay_backends.ort.sessions.options`, changed as wanted."""
         attention = KvassayAttention(spec, backend.variant, threads)
         model, self.config = build(path, attention, precision)
-        chosen = options(backend.library_path)
+        chosen = session_options or options(backend.library_path)
         chosen.intra_op_num_threads = threads
-        self._session = onnxruntime.InferenceSession(
+        self.session = onnxruntime.InferenceSession(
             model.SerializeToString(), chosen, providers=["CPUExecutionProvider"]
         )
         self._blocks = [layer.blocks for layer in backend.layers(spec, threads)]
@@ -113,14 +115,14 @@ class Decoder:
         """
         if not len(tokens):
             raise InputError("a step needs at least one token")
-        binding: Any = self._session.io_binding()
+        binding: Any = self.session.io_binding()
         binding.bind_cpu_input("tokens", np.asarray(tokens, np.int64))
         binding.bind_cpu_input("start", np.array([self.length], np.int64))
         for number, value in enumerate(self._values):
             binding.bind_ortvalue_input(f"cache.{number}", value)
             binding.bind_ortvalue_output(f"cache_out.{number}", value)
         binding.bind_output("logits")
-        self._session.run_with_iobinding(binding)
+        self.session.run_with_iobinding(binding)
         self.length += len(tokens)
         logits: FloatArray = binding.get_outputs()[-1].numpy()[0]
         return logits

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from pathlib import Path
+from typing import Any, Final
 
 from kvassay.errors import UnsupportedError
 from kvassay.protocol import Backend, Cache, Support
@@ -14,9 +16,16 @@ from .cache import Layer, OrtCache
 from .graphs import attributes
 from .sessions import NodeSessions, options
 
+#: Layers whose sessions are kept, the most recently used ones.
+KEPT_LAYERS: Final = 256
+
 
 class OrtBackend(Backend):
-    """Executes specs through the operators `kvassay.Append`, `Attend` and `Scores`."""
+    """Executes specs through the operators `kvassay.Append`, `Attend` and `Scores`.
+
+    Sessions hold no tokens, so all caches of a spec run in the same ones, as those of a runtime
+    run in one decoder.
+    """
 
     def __init__(self, name: str, native: LibraryBackend) -> None:
         self.name = name
@@ -26,6 +35,10 @@ class OrtBackend(Backend):
         self._native = native
         self._blocks = BlockLibrary(native.library)
         self._options = options(native.library.path)
+        self._sessions = lru_cache(KEPT_LAYERS)(self._make_sessions)
+
+    def _make_sessions(self, given: tuple[tuple[str, Any], ...]) -> NodeSessions:
+        return NodeSessions(self._options, dict(given))
 
     @property
     def library_path(self) -> Path:
@@ -64,5 +77,5 @@ class OrtBackend(Backend):
                 self._blocks.ffi.new("kv_layer_spec *", layer_fields(layer)),
                 self._blocks.ffi.new("kv_page_id *", page_id),
             )
-            out.append(Layer(layer, blocks, NodeSessions(self._options, given), int(threads)))
+            out.append(Layer(layer, blocks, self._sessions(tuple(given.items())), int(threads)))
         return out

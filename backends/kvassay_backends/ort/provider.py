@@ -25,6 +25,7 @@ class OrtBackendProvider(BackendProvider):
     def __init__(self, name: str) -> None:
         self.name = name
         self._native = LibraryBackendProvider("native")
+        self._loaded: dict[str, Backend] = {}
 
     def variants(self) -> Mapping[str, Availability]:
         states = self._native.variants()
@@ -56,6 +57,8 @@ class OrtBackendProvider(BackendProvider):
             raise UnavailableError(f"{self.name}, variant {variant!r}: {reason}")
         from .onnx_backend import OrtBackend  # it needs the packages
 
-        loaded = self._native.load(variant)
-        assert isinstance(loaded, LibraryBackend)
-        return OrtBackend(self.name, loaded)
+        if variant not in self._loaded:  # one a process: onnxruntime never forgets a session whole
+            loaded = self._native.load(variant)
+            assert isinstance(loaded, LibraryBackend)
+            self._loaded[variant] = OrtBackend(self.name, loaded)
+        return self._loaded[variant]

@@ -43,11 +43,11 @@ class NodeSessions:
     def __init__(self, session_options: Any, attributes: dict[str, Any]) -> None:
         self._options = session_options
         self._attributes = attributes
-        #: Sessions made so far; each keeps scratch of its own.
-        self.made = 0
+        #: Whether any has been made: only runs need scratch.
+        self.made = False
 
     def _session(self, operator: str) -> Any:
-        self.made += 1
+        self.made = True
         model = single(operator, self._attributes)
         make = onnxruntime.InferenceSession
         return _reporting(lambda: make(model, self._options, providers=["CPUExecutionProvider"]))
