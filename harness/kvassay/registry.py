@@ -16,6 +16,8 @@ from .suggest import did_you_mean
 BACKEND_GROUP: Final = "kvassay.backends"
 #: Functions from a path to a provider, by the scheme that names them: `wasm:mine.wasm`.
 LOADER_GROUP: Final = "kvassay.loaders"
+#: The backend that exact ones are compared with.
+REFERENCE: Final = "reference"
 
 _registered: dict[str, BackendProvider] = {}
 
@@ -63,27 +65,36 @@ def unregister(name: str) -> None:
 
 def providers() -> dict[str, BackendProvider]:
     """All providers by name."""
-    found: dict[str, BackendProvider] = {}
-    for point in _points(BACKEND_GROUP):
-        if point.name in found:
-            raise RegistryError(f"two packages offer a backend named {point.name!r}; uninstall one")
-        found[point.name] = _as_provider(point.name, point.load())
+    found = {point.name: _offered(point.name) for point in _points(BACKEND_GROUP)}
     return dict(sorted({**found, **_registered}.items()))
 
 
 def provider(name: str) -> BackendProvider:
-    """The provider of a registered name, of `scheme:path` or of `module:Class`."""
+    """The provider of a registered name, of `scheme:path` or of `module:Class`.
+
+    No other is imported: a backend's packages are asked for by those who use it.
+    """
     scheme, colon, path = name.partition(":")
     if colon:
         loaders = [point for point in _points(LOADER_GROUP) if point.name == scheme]
         return _as_provider(name, loaders[0].load()(path)) if loaders else _from_path(name)
-    known = providers()
+    if name in _registered:
+        return _registered[name]
+    known = {*_points(BACKEND_GROUP).names, *_registered}
     if name not in known:
         raise UnknownBackendError(
             f"no backend {name!r}{did_you_mean(name, known)} (one that is not registered is named "
             f"module:Class)"
         )
-    return known[name]
+    return _offered(name)
+
+
+def _offered(name: str) -> BackendProvider:
+    """The provider that an installed package offers under a name."""
+    points = [point for point in _points(BACKEND_GROUP) if point.name == name]
+    if len(points) > 1:
+        raise RegistryError(f"two packages offer a backend named {name!r}; uninstall one")
+    return _as_provider(name, points[0].load())
 
 
 def backends() -> dict[str, dict[str, Availability]]:

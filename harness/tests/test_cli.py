@@ -15,6 +15,7 @@ from kvassay import registry
 from kvassay.cli import judging, run, selecting, showing
 from kvassay.cli.planning import parse_size, size
 from kvassay.errors import InputError
+from kvassay.presets import PRESETS
 from kvassay.protocol import Availability
 from kvassay.records import Record, read_records
 from kvassay.runner import Summary
@@ -406,6 +407,16 @@ def test_quick_takes_the_best_variant_unless_one_is_named(installed: dict[str, P
     assert selecting.choose_targets([], []) == (good, plain)
     assert selecting.choose_targets([], [], best_only=True) == (good,)
     assert selecting.choose_targets([], ["plain"], best_only=True) == (plain,)
+
+
+def test_quick_without_names_asks_for_what_a_verdict_is_about() -> None:
+    one, reference = Target("native", "scalar"), Target("reference", "scalar")
+    assert selecting.without_reference((one, reference)) == (one,)
+    assert selecting.without_reference((reference,)) == (reference,)
+    judged = selecting.choose_presets([], judged_only=True)
+    assert set(judged) == {name for name, found in PRESETS.items() if found.judged}
+    assert selecting.choose_presets(["fp16"], judged_only=True) == ("fp16",)
+    assert selecting.choose_presets([]) == tuple(PRESETS)
 
 
 def test_version_is_the_packages(capsys: Capture) -> None:

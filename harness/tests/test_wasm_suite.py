@@ -179,7 +179,7 @@ def test_targets_without_linear_memory_are_named_and_nothing_else() -> None:
     request = kvassay.suite.Request((kvassay.suite.Target("native", "scalar"),), ("turbo",))
     (task,) = suite.tasks(request)
     (record,) = task.run()
-    assert (record.check, record.value) == ("wasm.linear_memory", 0.0)
+    assert (record.check, record.value) == ("run.linear_memory", 0.0)
 
 
 def test_the_record_of_the_build_names_every_module() -> None:

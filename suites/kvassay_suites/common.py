@@ -8,6 +8,7 @@ from typing import Any, Final
 import kvassay
 from kvassay.codec import codec_names
 from kvassay.records import Record
+from kvassay.registry import REFERENCE as REFERENCE
 
 HEAD_DIMS: Final = (64, 80, 96, 112, 128, 160, 192, 256)
 KEY_CODECS: Final = codec_names("keys")
@@ -18,7 +19,6 @@ CODEC_PAIRS: Final = (
     *(("fp16", "turbo:3"), ("fp16", "kivi:4"), ("turbo:4", "fp16"), ("kivi:4", "fp16")),
     *(("turbo:3", "kivi:4"), ("kivi:2", "kivi:2")),
 )
-REFERENCE: Final = "reference"
 #: Stages of rules.toml that these suites speak for.
 MATH, ONE_LAYER, SIMD = "math", "one layer", "SIMD"
 SCALAR_WASM, SIMD128 = "scalar WASM", "SIMD128"

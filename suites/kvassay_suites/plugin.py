@@ -18,7 +18,7 @@ import pytest
 
 import kvassay
 from kvassay.errors import KvassayError
-from kvassay.gate import Kind, applies
+from kvassay.gate import RUN, Kind, applies
 from kvassay.presets import PRESETS
 from kvassay.protocol import Availability
 from kvassay.records import Record
@@ -166,8 +166,10 @@ def check_task(task: Task) -> list[Record]:
     """Run a task; fail where it measures nothing or where a rule rejects what it measured."""
     records = task.run()
     assert records, f"{task.label}: no records"
+    stages = {stage.name for stage in rulebook().stages}
     for record in records:
         assert record.comparisons > 0, f"{record.check} {record.subject}: nothing was compared"
+        assert record.suite == RUN or record.stage in stages, f"{record.check}: {record.stage!r}"
     for rule in rulebook().rules:
         judged = [record for record in records if matches(rule, record) and _judged(rule, record)]
         if not judged:

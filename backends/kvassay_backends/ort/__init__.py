@@ -8,12 +8,4 @@ from .provider import OrtBackendProvider
 
 backend = OrtBackendProvider("ort")
 
-
-class Ort(OrtBackendProvider):
-    """For command lines: `--backend kvassay_backends.ort:Ort`."""
-
-    def __init__(self) -> None:
-        super().__init__("ort")
-
-
-__all__ = ["Ort", "OrtBackendProvider", "backend"]
+__all__ = ["OrtBackendProvider", "backend"]

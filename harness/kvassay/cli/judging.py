@@ -27,7 +27,13 @@ from ..runner import (
 from ..suite import Depth, Request
 from .modules import Rejected, try_modules
 from .progress import watching
-from .selecting import choose_presets, choose_suites, choose_targets, is_foreign
+from .selecting import (
+    choose_presets,
+    choose_suites,
+    choose_targets,
+    is_foreign,
+    without_reference,
+)
 from .tables import print_judgement, print_variants
 from .terminal import Verbose, errors, is_verbose, output
 
@@ -72,7 +78,10 @@ Jobs = Annotated[
 Timeout = Annotated[float, typer.Option("--timeout", min=1.0, help="Seconds a task may take.")]
 ScopeName = Annotated[Scope, typer.Option("--scope", help="Which rules must be measured.")]
 Quick = Annotated[
-    bool, typer.Option("--quick", help="Smallest grids, best variants: an answer in a minute.")
+    bool,
+    typer.Option(
+        "--quick", help="Smallest grids, best variants, judged presets: an answer in a minute."
+    ),
 ]
 DepthName = Annotated[Depth | None, typer.Option("--depth", help="How thoroughly suites measure.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
@@ -138,10 +147,12 @@ def gate(
     targets = tuple(one.target for one in rejected)
     if named or not wasm:
         targets += choose_targets(named, variant or [], best_only=quick or not named)
+    if quick and not named:
+        targets = without_reference(targets)
     question = Question(
         scope=scope,
         targets=targets,
-        presets=choose_presets(preset or []),
+        presets=choose_presets(preset or [], judged_only=quick),
         suites=tuple(suite or ()),
         depth="quick" if quick else depth or ("full" if scope == "full" else "default"),
     )

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from ..errors import KvassayError, SpecError, UnavailableError, UnknownBackendError
 from ..presets import PRESETS
 from ..protocol import Availability
-from ..registry import provider, providers
+from ..registry import REFERENCE, provider, providers
 from ..required import check_required
 from ..suggest import did_you_mean
 from ..suite import Suite, Target, suites
@@ -53,11 +53,22 @@ def choose_targets(
     return tuple(targets)
 
 
-def choose_presets(names: Sequence[str]) -> tuple[str, ...]:
-    """Presets by name, all by default; raises SpecError for an unknown one."""
+def without_reference(targets: Sequence[Target]) -> tuple[Target, ...]:
+    """The targets but the reference, which others are compared with, unless there is no other."""
+    others = tuple(target for target in targets if target.backend != REFERENCE)
+    return others or tuple(targets)
+
+
+def choose_presets(names: Sequence[str], judged_only: bool = False) -> tuple[str, ...]:
+    """Presets by name; by default all, or those that a verdict is about.
+
+    Raises SpecError for an unknown one.
+    """
     for name in names:
         if name not in PRESETS:
             raise SpecError(f"no preset {name!r}{did_you_mean(name, PRESETS)}")
+    if not names and judged_only:
+        return tuple(name for name, preset in PRESETS.items() if preset.judged)
     return tuple(_unique(names) or PRESETS)
 
 

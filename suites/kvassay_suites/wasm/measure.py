@@ -34,7 +34,7 @@ COUNTED: Final[dict[str, Any]] = {"layers": 1, "kv_heads": 2, "query_heads": 8, 
 def list_memories(targets: Sequence[tuple[str, str, bool]]) -> list[Record]:
     """Which targets keep their caches in a linear memory."""
     return [
-        record("wasm.linear_memory", "", backend, variant, linear, "has one", 1)
+        record("run.linear_memory", "", backend, variant, linear, "has one", 1)
         for backend, variant, linear in targets
     ]
 
