@@ -80,7 +80,7 @@ ScopeName = Annotated[Scope, typer.Option("--scope", help="Which rules must be m
 Quick = Annotated[
     bool,
     typer.Option(
-        "--quick", help="Smallest grids, best variants, judged presets: an answer in a minute."
+        "--quick", help="Smallest grids, best variants, product presets: an answer in a minute."
     ),
 ]
 DepthName = Annotated[Depth | None, typer.Option("--depth", help="How thoroughly suites measure.")]
@@ -152,7 +152,7 @@ def gate(
     question = Question(
         scope=scope,
         targets=targets,
-        presets=choose_presets(preset or [], judged_only=quick),
+        presets=choose_presets(preset or [], products_only=quick),
         suites=tuple(suite or ()),
         depth="quick" if quick else depth or ("full" if scope == "full" else "default"),
     )

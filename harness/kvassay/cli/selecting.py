@@ -59,16 +59,16 @@ def without_reference(targets: Sequence[Target]) -> tuple[Target, ...]:
     return others or tuple(targets)
 
 
-def choose_presets(names: Sequence[str], judged_only: bool = False) -> tuple[str, ...]:
-    """Presets by name; by default all, or those that a verdict is about.
+def choose_presets(names: Sequence[str], products_only: bool = False) -> tuple[str, ...]:
+    """Presets by name; by default all, or those that are products.
 
     Raises SpecError for an unknown one.
     """
     for name in names:
         if name not in PRESETS:
             raise SpecError(f"no preset {name!r}{did_you_mean(name, PRESETS)}")
-    if not names and judged_only:
-        return tuple(name for name, preset in PRESETS.items() if preset.judged)
+    if not names and products_only:
+        return tuple(name for name, preset in PRESETS.items() if preset.role == "product")
     return tuple(_unique(names) or PRESETS)
 
 
