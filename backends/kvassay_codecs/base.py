@@ -42,7 +42,8 @@ class Codec(VectorCodec):
         self.bits, self.head_dim, self.role = bits, head_dim, role
         self.outliers = self._integer("outliers", outliers, 0, head_dim // 2)
         self.seed = self._integer("seed", seed, 0, 2**63 - 1)
-        self._fitted: Held = {}
+        self._fitted: Held | None = None
+        self._fitted_heads = 0
 
     @property
     def levels(self) -> int:
@@ -53,14 +54,21 @@ class Codec(VectorCodec):
         if not self.learns:
             return self
         other = copy.copy(self)
-        other._fitted = {f"{FITTED} {name}": a for name, a in self._learn(self._rows(x)).items()}
+        rows = self._rows(x)
+        other._fitted = {f"{FITTED} {name}": a for name, a in self._learn(rows).items()}
+        other._fitted_heads = len(rows)
         return other
 
     def encode(self, x: F32) -> Encoded:
         rows = self._rows(x)
-        if self.learns and not self._fitted:
+        if self.learns and self._fitted is None:
             return self.fit(x).encode(x)
-        held: Held = dict(self._fitted)
+        if self._fitted and len(rows) != self._fitted_heads:
+            raise InputError(
+                f"encode: x has {len(rows)} heads, the codec was fitted on {self._fitted_heads}; fit "
+                f"it on these heads"
+            )
+        held: Held = dict(self._fitted or {})
         if self.outliers:
             rows = rows.copy()
             held |= _take_outliers(rows, self.outliers)
@@ -87,6 +95,8 @@ class Codec(VectorCodec):
         raise NotImplementedError
 
     def _learnt(self, name: str) -> NDArray[Any]:
+        if self._fitted is None:
+            raise RuntimeError(f"{name} is asked for before the codec has learnt it")
         return self._fitted[f"{FITTED} {name}"]
 
     # --- checks ---------------------------------------------------------------------------------

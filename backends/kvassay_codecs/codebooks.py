@@ -48,13 +48,22 @@ def beta(bits: int, d: int) -> tuple[F64, float]:
 def on_grid(density: Callable[[F64], F64], low: float, high: float, bits: int) -> F64:
     """Centroids of a density on [low, high], by sums over a fine grid."""
     points = np.linspace(low, high, 1 << 16)
-    weight = density(points)
+    return _weighted(points, density(points), bits)
+
+
+def of_samples(samples: F32, low: float, high: float, bits: int) -> F64:
+    """Centroids of numbers in [low, high]: k-means in one dimension, on a fine histogram."""
+    weight, edges = np.histogram(samples, bins=1 << 14, range=(low, high))
+    return _weighted((edges[1:] + edges[:-1]) / 2, weight.astype(np.float64), bits)
+
+
+def _weighted(points: F64, weight: F64, bits: int) -> F64:
+    """Centroids of weighted points, which increase."""
     mass, moment = np.cumsum(weight), np.cumsum(weight * points)
 
     def cumulative(edges: F64) -> tuple[F64, F64]:
         at = np.searchsorted(points, edges)
-        padded = (np.concatenate(([0.0], total / mass[-1])) for total in (mass, moment))
-        below, first = (total[at] for total in padded)
+        below, first = (np.concatenate(([0.0], t / mass[-1]))[at] for t in (mass, moment))
         return below, first
 
     start = np.interp(_middles(bits), mass / mass[-1], points)
@@ -81,7 +90,7 @@ def _lloyd(cumulative: Cumulative, centroids: F64) -> tuple[F64, float]:
     for _ in range(20000):
         edges = np.concatenate(([-np.inf], (centroids[1:] + centroids[:-1]) / 2, [np.inf]))
         mass, moment = (np.diff(part) for part in cumulative(edges))
-        moved = moment / mass
+        moved = np.where(mass > 0, moment / np.where(mass > 0, mass, 1), centroids)
         done = np.abs(moved - centroids).max() < 1e-12
         centroids = moved
         if done:

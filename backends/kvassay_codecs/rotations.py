@@ -19,8 +19,9 @@ from kvassay.errors import SpecError
 from .base import F32, F64
 
 _STREAM: Final = 0x524F54  # "ROT"
-#: Orders of Paley's first construction that head dims need, by the prime that makes them.
-_PALEY: Final = {12: 11, 20: 19}
+#: Orders that head dims need, and the primes from which Paley's constructions make them (1933):
+#: order = prime + 1 where the prime is 3 modulo 4, order = 2 (prime + 1) where it is 1.
+_PALEY: Final = {12: 11, 20: 19, 28: 13, 36: 17, 44: 43, 60: 59}
 
 KINDS: Final = ("dense", "one-round", "two-rounds", "paley", "turbovec", "hadamard", "none")
 
@@ -36,8 +37,7 @@ def rotation(kind: str, d: int, seed: int = 0) -> F32:
 
     dense: Haar, from a QR factorization. one-round: signs, then Hadamard. two-rounds: twice signs
     and Hadamard, with a permutation between. turbovec: twice permutation, signs and Hadamard.
-    paley: twice signs and a Hadamard matrix of full order, for d = 12 or 20 times a power of two.
-    hadamard: without signs. Where d is no power of two, "Hadamard" is blocks of the largest power
+    paley: twice signs and a Hadamard matrix of full order. hadamard: that matrix, without signs. Where d is no power of two, "Hadamard" is blocks of the largest power
     of two that divides d. Raises SpecError for a kind or order that does not exist.
     """
     random = generator(seed, d, KINDS.index(kind))
@@ -87,18 +87,22 @@ def _full(d: int) -> F64:
     order = 4 * odd
     if order not in _PALEY or d % order:
         raise SpecError(
-            f"rotation: no Hadamard matrix of order {d} is built here (1, 12 or 20 times powers of "
-            f"two are); use 'two-rounds', which exists for every head dim"
+            f"rotation: no Hadamard matrix of order {d} is built here (powers of two times 1, 12, "
+            f"20, 28, 36, 44 or 60 are); use 'two-rounds', which exists for every head dim"
         )
     return np.asarray(np.kron(_paley(_PALEY[order]), hadamard(d // order)) / np.sqrt(d))
 
 
 def _paley(prime: int) -> F64:
-    """Hadamard matrix of order prime + 1, prime = 3 mod 4 (Paley 1933)."""
+    """Hadamard matrix of order prime + 1, or 2 (prime + 1), by quadratic residues."""
     residues = {i * i % prime for i in range(1, prime)}
     character = np.array([0.0] + [1.0 if i in residues else -1.0 for i in range(1, prime)])
     shifts = (np.arange(prime) - np.arange(prime)[:, np.newaxis]) % prime
-    core = np.zeros((prime + 1, prime + 1))
-    core[0, 1:], core[1:, 0] = 1, -1
+    core, eye = np.zeros((prime + 1, prime + 1)), np.eye(prime + 1)
     core[1:, 1:] = character[shifts]
-    return core + np.eye(prime + 1)
+    core[0, 1:] = 1
+    if prime % 4 == 3:
+        core[1:, 0] = -1
+        return core + eye
+    core[1:, 0] = 1
+    return np.asarray(np.block([[core + eye, core - eye], [core - eye, -core - eye]]))

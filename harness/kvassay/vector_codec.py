@@ -182,12 +182,17 @@ def codec(
 
 
 def parameters(cls: type[VectorCodec]) -> dict[str, Any]:
-    """The codec's own parameters with their defaults."""
-    return {
-        name: parameter.default
-        for name, parameter in inspect.signature(cls).parameters.items()
-        if name not in ("bits", "head_dim", "role")
-    }
+    """The codec's own parameters with their defaults, those of its base classes last."""
+    found: dict[str, Any] = {}
+    for base in cls.__mro__:
+        if not inspect.isfunction(init := vars(base).get("__init__")):
+            continue
+        for name, parameter in inspect.signature(init).parameters.items():
+            if parameter.default is not parameter.empty:
+                found.setdefault(name, parameter.default)
+        if not any(p.kind is p.VAR_KEYWORD for p in inspect.signature(init).parameters.values()):
+            break  # hands nothing on to its bases
+    return found
 
 
 def _check(name: str, cls: Any) -> None:
