@@ -55,6 +55,9 @@ class Codec(VectorCodec):
             return self
         other = copy.copy(self)
         rows = self._rows(x)
+        if self.outliers:  # what they leave behind is what the method will meet
+            rows = rows.copy()
+            _take_outliers(rows, self.outliers)
         other._fitted = {f"{FITTED} {name}": a for name, a in self._learn(rows).items()}
         other._fitted_heads = len(rows)
         return other
@@ -65,8 +68,8 @@ class Codec(VectorCodec):
             return self.fit(x).encode(x)
         if self._fitted and len(rows) != self._fitted_heads:
             raise InputError(
-                f"encode: x has {len(rows)} heads, the codec was fitted on {self._fitted_heads}; fit "
-                f"it on these heads"
+                f"encode: x has {len(rows)} heads, the codec was fitted on {self._fitted_heads}; "
+                f"fit it on these heads"
             )
         held: Held = dict(self._fitted or {})
         if self.outliers:

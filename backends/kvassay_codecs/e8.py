@@ -41,6 +41,7 @@ class E8(Codec):
     """Codes and one fp16 number a vector.
 
     scale: "unbiased" (default for keys), "biased" of least squared error (for values), "matched".
+    rotation: as `rotations.KINDS` lists them.
     """
 
     paper = "arXiv 2502.09720; Conway and Sloane 1982, 1983"

@@ -15,7 +15,10 @@ from .base import F32, Codec, Held, Shape
 
 
 class FlexGen(Codec):
-    """Codes of whole groups of 64 channels, fp16 step and minimum a group."""
+    """Codes of whole groups of 64 channels, fp16 step and minimum a group.
+
+    group: channels that share a step.
+    """
 
     paper = "arXiv 2303.06865, section 5"
     rates = (4.0, 2.0, 3.0, 8.0)

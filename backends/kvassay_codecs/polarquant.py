@@ -25,7 +25,10 @@ _BITS: Final = 2
 
 
 class PolarQuant(Codec):
-    """An fp16 radius, eight 4-bit and seven 2-bit angles for every 16 rotated channels."""
+    """An fp16 radius, eight 4-bit and seven 2-bit angles for every 16 rotated channels.
+
+    rotation: as `rotations.KINDS` lists them.
+    """
 
     paper = "arXiv 2502.02617, Algorithm 1"
     rates = (3.875,)

@@ -19,7 +19,8 @@ GROUP = 128
 class QuaRot(Codec):
     """Codes, fp16 step and minimum of every 128 channels of the transformed vector.
 
-    rotation: "hadamard" as published; where the head dim has no Hadamard matrix here, blocks.
+    rotation: "hadamard" as published; where the head dim has no Hadamard matrix here, give another.
+    clip: share of the range that is kept.
     """
 
     paper = "arXiv 2404.00456, section 4"

@@ -24,6 +24,7 @@ class RaBitQ(Codec):
     """Unsigned codes of b bits and one fp16 number a vector.
 
     scale: "unbiased" (default for keys), "biased" of least squared error (for values), "matched".
+    rotation: as `rotations.KINDS` lists them.
     """
 
     paper = "arXiv 2405.12497, Theorem 3.2; arXiv 2409.09913, section 3.2"

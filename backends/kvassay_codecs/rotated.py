@@ -17,6 +17,7 @@ class Rotated(Codec):
 
     A fractional rate gives that share of the rotated channels one bit more: 2.5 is half at 3 and
     half at 2 bits; 2.25 is a quarter at 3 bits (the split that arXiv 2504.19874 calls 2.5).
+    rotation: as `rotations.KINDS` lists them.
     """
 
     rates: ClassVar[tuple[float, ...]] = (3.0, 1.0, 2.0, 2.25, 2.5, 3.25, 3.5, 4.0, 5.0, 6.0)

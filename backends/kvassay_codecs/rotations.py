@@ -36,9 +36,10 @@ def rotation(kind: str, d: int, seed: int = 0) -> F32:
     """R of shape (d, d), float32, rows orthonormal: y = x @ R.T and x = y @ R.
 
     dense: Haar, from a QR factorization. one-round: signs, then Hadamard. two-rounds: twice signs
-    and Hadamard, with a permutation between. turbovec: twice permutation, signs and Hadamard.
-    paley: twice signs and a Hadamard matrix of full order. hadamard: that matrix, without signs. Where d is no power of two, "Hadamard" is blocks of the largest power
-    of two that divides d. Raises SpecError for a kind or order that does not exist.
+    and Hadamard, with a permutation between. turbovec: twice permutation, signs and Hadamard. Where
+    d is no power of two, Hadamard is blocks of the largest power of two that divides d. hadamard:
+    a Hadamard matrix of order d, without signs. paley: twice signs and that matrix. Raises
+    SpecError for an order that does not exist.
     """
     random = generator(seed, d, KINDS.index(kind))
     if kind == "none":

@@ -30,7 +30,8 @@ class Turbo(Codec):
     """Codes in tiles, a u8 scale a vector and a float32 maximum a page, fp16 means of pages.
 
     centre: "page" takes the mean of 64 tokens off and holds it; the default for keys. "none"
-    otherwise. scale: "u8", "u8log" or "fp16". Tokens beyond the last whole page are fp16.
+    otherwise. scale: "u8", "u8log" or "fp16". rounds: of the transform, 1 or 2.
+    Tokens beyond the last whole page are fp16.
     """
 
     paper = "docs/numeric-contract.md"

@@ -28,15 +28,19 @@ _SIGNS: Final = 1  # random stream of S
 class TurboQuantMSE(Rotated):
     """Algorithm 1. Stores codes and |x| as fp16; the reconstruction is not rescaled.
 
-    rotation: "dense" as in the paper, or one of the structured ones.
+    rotation: "dense" as in the paper, or one of the structured ones. codebook: "beta", of the exact
+    marginal of the head dim, or "gaussian", its limit.
     """
 
     paper = "arXiv 2504.19874, Algorithm 1"
 
-    def __init__(self, *, rotation: str = "dense", **common: Any) -> None:
+    def __init__(self, *, rotation: str = "dense", codebook: str = "beta", **common: Any) -> None:
         super().__init__(rotation=rotation, **common)
+        self.codebook = self._choice("codebook", codebook, ("beta", "gaussian"))
 
     def _book(self, bits: int) -> F64:
+        if self.codebook == "gaussian":
+            return codebooks.gaussian(bits)[0]
         return codebooks.beta(bits, self.head_dim)[0]
 
     def _multiplier(self, y: F32, q: F32) -> F32:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from functools import cache
 from importlib.metadata import entry_points
 from typing import Any, ClassVar, Final, Self
 
@@ -126,6 +127,12 @@ def register_codecs(family: Family) -> None:
 
 def codecs() -> dict[str, type[VectorCodec]]:
     """All codec classes by name, in the order in which their families list them."""
+    return {**_installed(), **_registered}
+
+
+@cache
+def _installed() -> dict[str, type[VectorCodec]]:
+    """Codecs of entry points; read once, since the files behind them are not read for nothing."""
     found: dict[str, type[VectorCodec]] = {}
     for point in entry_points(group=CODEC_GROUP):
         for name, cls in point.load().items():
@@ -133,7 +140,7 @@ def codecs() -> dict[str, type[VectorCodec]]:
             if name in found:
                 raise RegistryError(f"two packages offer a codec named {name!r}; uninstall one")
             found[name] = cls
-    return {**found, **_registered}
+    return found
 
 
 def codec(
