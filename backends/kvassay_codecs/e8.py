@@ -45,6 +45,8 @@ class E8(Codec):
     """
 
     paper = "arXiv 2502.09720; Conway and Sloane 1982, 1983"
+    granularity = "8 channels, scale a vector"
+    claim = "4 bits everywhere: gap to full perplexity 55 % smaller than SpinQuant's"
     rates = (2.0, 3.0, 4.0)
 
     def __init__(

@@ -15,6 +15,8 @@ class FastTurboQuant(TurboQuantMSE):
     """Codes and fp16 |x| after one round of signs and Hadamard."""
 
     paper = "arXiv 2504.19874, Algorithm 1, with a Hadamard rotation"
+    granularity = "vector"
+    claim = "as TurboQuant on Gaussian input"
 
     def __init__(self, *, rotation: str = "one-round", **common: Any) -> None:
         super().__init__(rotation=rotation, **common)

@@ -21,6 +21,8 @@ class FlexGen(Codec):
     """
 
     paper = "arXiv 2303.06865, section 5"
+    granularity = "64 channels"
+    claim = "4 bits with negligible loss of accuracy"
     rates = (4.0, 2.0, 3.0, 8.0)
 
     def __init__(self, *, group: int = 64, **common: Any) -> None:

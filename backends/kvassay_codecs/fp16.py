@@ -11,6 +11,8 @@ class FP16(Codec):
     """Two bytes a number."""
 
     paper = "IEEE 754 binary16"
+    granularity = "number"
+    claim = "none: the baseline"
     rates = (16.0,)
 
     def _pack(self, x: F32) -> Held:

@@ -23,6 +23,8 @@ class KIVI(Codec):
     """
 
     paper = "arXiv 2402.02750, Algorithm 1"
+    granularity = "32 tokens a channel (keys), 32 channels a token (values)"
+    claim = "2 bits with almost the same quality, 2.6 times less peak memory with the weights"
     rates = (2.0, 3.0, 4.0, 8.0)
 
     def __init__(self, *, group: int = 32, residual: int = 0, **common: Any) -> None:

@@ -27,6 +27,8 @@ class KVarN(Codec):
     """
 
     paper = "arXiv 2606.03458"
+    granularity = "token, and channel of 128 tokens"
+    claim = "state of the art at 2 bits on MATH500, AIME24 and HumanEval"
     rates = (2.0, 3.0, 4.0, 8.0)
 
     def __init__(self, *, tile: int = 128, **common: Any) -> None:

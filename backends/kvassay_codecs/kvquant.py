@@ -33,6 +33,8 @@ class KVQuant(Codec):
     """
 
     paper = "arXiv 2401.18079, sections 3.1 to 3.5"
+    granularity = "channel (keys), vector (values), number (outliers)"
+    claim = "under .1 perplexity lost at 3 bits"
     rates = (3.0, 2.0, 4.0)
     learns = True
 

@@ -20,6 +20,8 @@ class Blocks(Codec):
     """Blocks of 32 channels, one uint8 array (heads, tokens, head_dim / 32, bytes a block)."""
 
     paper = "ggml-quants.c of llama.cpp"
+    granularity = "32 channels"
+    claim = "none published for caches"
     block_bytes: ClassVar[int]
 
     def __init__(self, **common: Any) -> None:

@@ -31,6 +31,8 @@ class PolarQuant(Codec):
     """
 
     paper = "arXiv 2502.02617, Algorithm 1"
+    granularity = "16 channels"
+    claim = "over 4.2 times less memory"
     rates = (3.875,)
 
     def __init__(self, *, rotation: str = "dense", **common: Any) -> None:

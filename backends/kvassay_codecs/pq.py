@@ -23,6 +23,8 @@ class PQ(Codec):
     """
 
     paper = "Jegou, Douze, Schmid 2011 (TPAMI 33), equation 8"
+    granularity = "8 / b channels"
+    claim = "none for caches"
     rates = (2.0, 1.0, 4.0)
     learns = True
 

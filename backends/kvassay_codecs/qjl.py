@@ -32,6 +32,8 @@ class QJL(Codec):
     """
 
     paper = "arXiv 2406.03482, Definition 3.1"
+    granularity = "vector; outlier channels by 32 tokens; values by 32 channels"
+    claim = "3 bits without loss of accuracy, over five times less memory"
     rates = (2.0, 1.0, 3.0, 4.0)
 
     def __init__(

@@ -24,6 +24,8 @@ class QuaRot(Codec):
     """
 
     paper = "arXiv 2404.00456, section 4"
+    granularity = "128 channels"
+    claim = "4 bits everywhere: at most .47 perplexity lost on LLaMA2-70B"
     rates = (4.0, 2.0, 3.0, 8.0)
 
     def __init__(self, *, rotation: str = "hadamard", clip: float = CLIP, **common: Any) -> None:

@@ -27,6 +27,8 @@ class SpinQuant(QuaRot):
     """
 
     paper = "arXiv 2405.16406, section 3"
+    granularity = "128 channels"
+    claim = "4 bits everywhere: 2.9 points of accuracy lost on LLaMA-2 7B"
     learns = True
 
     def __init__(self, *, steps: int = 100, clip: float = CLIP, **common: Any) -> None:

@@ -33,6 +33,8 @@ class TurboQuantMSE(Rotated):
     """
 
     paper = "arXiv 2504.19874, Algorithm 1"
+    granularity = "vector"
+    claim = "squared error .36, .117, .03, .009 at 1 to 4 bits"
 
     def __init__(self, *, rotation: str = "dense", codebook: str = "beta", **common: Any) -> None:
         super().__init__(rotation=rotation, **common)
@@ -51,6 +53,8 @@ class TurboQuantProd(TurboQuantMSE):
     """Algorithm 2: one bit less for the codes, one bit of sign projection, fp16 |x| and |r|."""
 
     paper = "arXiv 2504.19874, Algorithm 2"
+    granularity = "vector"
+    claim = "d times the squared error of products 1.57, .56, .18, .047 at 1 to 4 bits"
     rates: ClassVar[tuple[float, ...]] = (3.0, 1.0, 2.0, 2.5, 3.5, 4.0, 5.0)
 
     def __init__(self, **common: Any) -> None:
@@ -91,6 +95,8 @@ class TurboQuantProdReleased(TurboQuantProd):
     """Algorithm 2 as in the released code: orthogonal S, a constant for the residual's norm."""
 
     paper = "arXiv 2504.19874, Algorithm 2 as in the released code"
+    granularity = "vector"
+    claim = "none of its own: the paper describes the other form"
     rates = (3.0, 1.0, 2.0, 4.0)
 
     def _hold_norms(self, norms: F32) -> Held:

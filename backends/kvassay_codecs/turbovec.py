@@ -26,6 +26,8 @@ class TurboVec(Rotated):
     """
 
     paper = "turbovec on PyPI; arXiv 2504.19874"
+    granularity = "vector; shift and scale a coordinate"
+    claim = "none for caches"
     rates = (4.0, 2.0, 3.0)
     learns = True
 

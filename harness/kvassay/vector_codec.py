@@ -86,6 +86,10 @@ class VectorCodec(ABC):
 
     #: Where the method and its formulas are published.
     paper: ClassVar[str]
+    #: What one scale is for.
+    granularity: ClassVar[str]
+    #: What the paper says of its accuracy.
+    claim: ClassVar[str]
     #: The rates that `bits` may have, the method's own default first.
     rates: ClassVar[tuple[float, ...]]
 
