@@ -18,7 +18,7 @@ from ..distortion.figures import check_baselines, ranked
 from ..distortion.plot import page as plot_page
 from ..errors import InputError, SpecError, UnavailableError
 from ..suggest import did_you_mean
-from ..vector_codec import VectorCodec, codec, codecs
+from ..vector_codec import ROLES, VectorCodec, codec, codecs
 from .terminal import Verbose, errors, output
 
 
@@ -54,6 +54,8 @@ def compare(
 ) -> int:
     """Compare codecs: bits against error on the same inputs, losers printed too."""
     chosen = _choose(name)
+    if role not in ROLES:
+        raise SpecError(f"--role: {role!r} is not one of {', '.join(ROLES)}")
     if describe:
         sys.stdout.write(describe_table(chosen) + "\n")
         return 0
@@ -62,6 +64,8 @@ def compare(
     results: dict[str, list[Figures]] = {}
     for one in sets:
         made = {c.name + f" {c.bits:g}": c for c in _codecs(chosen, one.head_dim, role, all_rates)}
+        if not made:
+            raise InputError(f"codecs: none of {', '.join(chosen)} stores head dim {one.head_dim}")
         check_baselines(made)
         results[one.name] = ranked([measure(codec, one) for codec in made.values()])
     if json:
@@ -88,8 +92,8 @@ def _choose(names: list[str] | None) -> list[str]:
 def _codecs(names: list[str], head_dim: int, role: str, all_rates: bool) -> Iterator[VectorCodec]:
     """Every rate asked for of every codec; one that cannot be made says why and is left out."""
     for name in names:
-        rates = sorted(codecs()[name].rates)
-        for bits in rates if all_rates else [r for r in rates if r == int(r) or len(rates) == 1]:
+        rates = codecs()[name].rates
+        for bits in sorted(r for r in rates if all_rates or r == int(r) or r == rates[0]):
             try:
                 yield codec(name, head_dim=head_dim, bits=bits, role=role)
             except (SpecError, UnavailableError) as error:
