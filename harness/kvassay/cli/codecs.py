@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import json as jsonlib
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich import box
 from rich.table import Table
 
-from ..distortion import KINDS, DataSet, Figures, captured, measure, synthetic
-from ..distortion.describe import table as describe_table
-from ..distortion.figures import check_baselines, ranked
-from ..distortion.plot import page as plot_page
-from ..errors import InputError, SpecError, UnavailableError
-from ..suggest import did_you_mean
-from ..vector_codec import ROLES, VectorCodec, codec, codecs
 from .terminal import Verbose, errors, output
+
+if TYPE_CHECKING:
+    from ..distortion import Figures
 
 
 def add_to(app: typer.Typer) -> None:
@@ -32,7 +27,7 @@ def compare(
         list[str] | None, typer.Option("--codec", help="A codec; repeatable; default all.")
     ] = None,
     data: Annotated[
-        list[str] | None, typer.Option(help=f"{', '.join(KINDS)}; repeatable; default all.")
+        list[str] | None, typer.Option(help="gaussian, outliers, biased; repeatable; default all.")
     ] = None,
     model: Annotated[
         list[str] | None,
@@ -53,21 +48,19 @@ def compare(
     verbose: Verbose = False,
 ) -> int:
     """Compare codecs: bits against error on the same inputs, losers printed too."""
-    chosen = _choose(name)
-    if role not in ROLES:
-        raise SpecError(f"--role: {role!r} is not one of {', '.join(ROLES)}")
+    from ..distortion.compare import choose, data_sets  # matplotlib and models: not for others
+    from ..distortion.compare import compare as arms_of
+    from ..distortion.describe import table
+    from ..distortion.plot import page
+
+    chosen = choose(name or [])
     if describe:
-        sys.stdout.write(describe_table(chosen) + "\n")
+        sys.stdout.write(table(chosen) + "\n")
         return 0
-    sets = [synthetic(kind, head_dim, tokens, seed=seed) for kind in data or KINDS]
-    sets += [_capture(source, tokens) for source in model or ()]
-    results: dict[str, list[Figures]] = {}
-    for one in sets:
-        made = {c.name + f" {c.bits:g}": c for c in _codecs(chosen, one.head_dim, role, all_rates)}
-        if not made:
-            raise InputError(f"codecs: none of {', '.join(chosen)} stores head dim {one.head_dim}")
-        check_baselines(made)
-        results[one.name] = ranked([measure(codec, one) for codec in made.values()])
+    results = {
+        one.name: arms_of(chosen, one, role, all_rates, _leave_out)
+        for one in data_sets(data or [], model or [], head_dim, tokens, seed)
+    }
     if json:
         found = [arm.to_dict() for arms in results.values() for arm in arms]
         sys.stdout.write(jsonlib.dumps(found, indent=2) + "\n")
@@ -75,35 +68,12 @@ def compare(
         for arms in results.values():
             _print(arms)
     if plot is not None:
-        plot.write_text(plot_page(results), encoding="utf-8")
+        plot.write_text(page(results), encoding="utf-8")
     return 0
 
 
-def _choose(names: list[str] | None) -> list[str]:
-    known = codecs()
-    for one in names or ():
-        if one not in known:
-            raise SpecError(f"--codec: no codec {one!r}{did_you_mean(one, known)}")
-    if not known:
-        raise InputError("codecs: none are installed")
-    return list(names or known)
-
-
-def _codecs(names: list[str], head_dim: int, role: str, all_rates: bool) -> Iterator[VectorCodec]:
-    """Every rate asked for of every codec; one that cannot be made says why and is left out."""
-    for name in names:
-        rates = codecs()[name].rates
-        for bits in sorted(r for r in rates if all_rates or r == int(r) or r == rates[0]):
-            try:
-                yield codec(name, head_dim=head_dim, bits=bits, role=role)
-            except (SpecError, UnavailableError) as error:
-                errors().print(f"left out: {error}", markup=False, style="yellow")
-
-
-def _capture(source: str, tokens: int) -> DataSet:
-    from ..models import load  # needs gguf and the model
-
-    return captured(load(source), Path(source).stem, tokens)
+def _leave_out(reason: str) -> None:
+    errors().print(f"left out: {reason}", markup=False, style="yellow")
 
 
 def _print(arms: list[Figures]) -> None:

@@ -30,8 +30,9 @@ _ELSEWHERE: Final = 60_000
 class DataSet:
     """k, v and learn (tokens, heads, d), q (n, heads, d), float32; every query sees all of k.
 
-    The first `SINKS` tokens of k and v are not for a codec. `values_learn` is to v what `learn` is
-    to k. digest: of k, v and q, 12 hex digits.
+    The first `SINKS` tokens of all but q are not for a codec. `values_learn` is to v what `learn`
+    is to k. digest: of k, v and q, 12 hex digits. rope_base: of the RoPE, interleaved, that keys
+    went through, if any.
     """
 
     name: str
@@ -40,6 +41,7 @@ class DataSet:
     q: FloatArray
     learn: FloatArray
     values_learn: FloatArray
+    rope_base: float | None = None
 
     @property
     def head_dim(self) -> int:
@@ -115,6 +117,7 @@ def captured(
         q=_beside([_by_kv_head(first.q[layer][tokens:], group) for layer in layers]),
         learn=_beside([second.k[layer][:tokens] for layer in layers]),
         values_learn=_beside([second.v[layer][:tokens] for layer in layers]),
+        rope_base=model.config.rope_base,
     )
 
 

@@ -69,7 +69,7 @@ def measure(codec: VectorCodec, data: DataSet) -> Figures:
     key = codec.role == "key"
     whole = data.k if key else data.v
     x = whole[SINKS:]
-    encoded = codec.fit(data.learn if key else data.values_learn).encode(x)
+    encoded = codec.fit((data.learn if key else data.values_learn)[SINKS:]).encode(x)
     y = encoded.decode().astype(np.float64)
     figures = Figures(
         codec=codec.name,

@@ -126,6 +126,8 @@ def test_queries_keys_and_values_of_a_model() -> None:
     assert data.q.shape == (32 * 3, 4, 64)
     found = [measure(make("kivi", 64, bits=bits), data).loss for bits in (2, 4)]
     assert found[1] < found[0] < 1
+    assert data.rope_base == model.config.rope_base
+    assert measure(make("kvquant", 64, rope_base=data.rope_base), data).loss < 1
 
 
 SMALL = ("--data", "gaussian", "--tokens", "132", "--head-dim", "64")
