@@ -93,7 +93,7 @@ def _lloyd(cumulative: Cumulative, centroids: F64) -> tuple[F64, float]:
         edges = np.concatenate(([-np.inf], (centroids[1:] + centroids[:-1]) / 2, [np.inf]))
         mass, moment = (np.diff(part) for part in cumulative(edges))
         moved = np.where(mass > 0, moment / np.where(mass > 0, mass, 1), centroids)
-        done = np.abs(moved - centroids).max() < 1e-10
+        done = np.abs(moved - centroids).max() < 1e-9
         centroids = moved
         if done:
             break

@@ -21,6 +21,8 @@ BOTH = tuple((name, role) for name in NAMES for role in ("key", "value"))
 
 
 def make(name: str, head_dim: int = 128, **params: Any) -> VectorCodec:
+    if name == "spinquant":  # a hundred steps, its default, take seconds each time
+        params.setdefault("steps", 8)
     return kvassay.codec(name, head_dim=head_dim, **params)
 
 

@@ -257,7 +257,7 @@ def test_split_rates_are_what_they_say(bits: float, channels: int) -> None:
     assert (unpack_split(held, split, (3,)) == codes).all()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     st.sampled_from([name for name in NAMES if name != "pq"]),
     st.sampled_from(["key", "value"]),

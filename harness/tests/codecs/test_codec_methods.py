@@ -75,7 +75,7 @@ def test_qserve_smooths_channels_and_the_query_undoes_it() -> None:
 def test_spinquant_learns_a_rotation_that_helps_on_other_data() -> None:
     mix = np.diag(np.geomspace(1, 8, 64)).astype(np.float32) @ np.linalg.qr(gaussian(8, 64, 64))[0]
     learn, held_out = (gaussian(seed, 2000, 64) @ mix for seed in (9, 10))
-    codec = make("spinquant", 64).fit(learn)
+    codec = make("spinquant", 64, steps=100).fit(learn)
     assert nmse(held_out, decoded(codec, held_out)) < 0.95 * nmse(
         held_out, decoded(make("quarot", 64), held_out)
     )

@@ -125,7 +125,8 @@ def test_integer_centroids_cost_almost_nothing(
 def test_vnmse_of_rotate_and_quantize(d: int, name: str) -> None:
     x = units(4, 4000, d)
     found = [vnmse(x, decoded(make(name, d, bits=b, rotation="dense"), x)) for b in (1, 2, 3, 4)]
-    assert np.abs(np.divide(found, EDEN[d, name]) - 1).max() < 0.01
+    # At 4 bits few vectors carry much of the error: the standard error is .7 %.
+    assert (np.abs(np.divide(found, EDEN[d, name]) - 1) < (0.01, 0.01, 0.01, 0.025)).all()
 
 
 def test_large_dimension_limits() -> None:
@@ -143,11 +144,11 @@ def test_large_dimension_limits() -> None:
     ],
 )
 def test_inner_product_error_of_orthogonal_queries(name: str, expected: tuple[float, ...]) -> None:
-    """d E[<q, x_hat>^2] for unit q orthogonal to unit x, d = 128, over twelve transforms."""
+    """d E[<q, x_hat>^2] for unit q orthogonal to unit x, d = 128, over eight transforms."""
     d, found = 128, []
     for bits in (1, 2, 3, 4):
         total = []
-        for seed in range(12):
+        for seed in range(8):
             x = units(100 + seed, 200, d)
             q = gaussian(200 + seed, 200, 8, d)
             q -= (q * x[:, np.newaxis]).sum(-1, keepdims=True) * x[:, np.newaxis]
@@ -205,7 +206,7 @@ def test_polarquant_centroids() -> None:
 
 
 def test_rabitq() -> None:
-    x = units(10, 3000, 128)
+    x = units(10, 1500, 128)
     y = x @ rotation("dense", 128).T
     signs = np.where(y < 0, -1.0, 1.0) / math.sqrt(128)
     assert abs((y * signs).sum(1).mean() - 0.79944) < 0.0008
