@@ -17,6 +17,9 @@ from .records import RECORD_SCHEMA, Record
 from .registry import backends, load, register
 from .spec import Identity, Rope, Spec
 
+# After the submodule of the same name, which holds what specs call codecs and stays importable.
+from .vector_codec import Encoded, VectorCodec, codec, codecs
+
 __all__ = [
     "PROTOCOL_VERSION",
     "RECORD_SCHEMA",
@@ -25,14 +28,18 @@ __all__ = [
     "BackendProvider",
     "Cache",
     "Counters",
+    "Encoded",
     "Identity",
     "KvassayError",
     "Record",
     "Rope",
     "Spec",
     "Support",
+    "VectorCodec",
     "__version__",
     "backends",
+    "codec",
+    "codecs",
     "load",
     "preset",
     "register",

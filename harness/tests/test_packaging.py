@@ -41,9 +41,10 @@ SESSIONS = {
 LAYERS = {
     "harness/kvassay": {"kvassay"},
     "backends/kvassay_backends": {"kvassay", "kvassay_backends"},
+    "backends/kvassay_codecs": {"kvassay", "kvassay_backends", "kvassay_codecs"},
     "suites/kvassay_suites": {"kvassay", "kvassay_suites"},
 }
-OURS = {"kvassay", "kvassay_backends", "kvassay_suites"}
+OURS = {"kvassay", "kvassay_backends", "kvassay_codecs", "kvassay_suites"}
 
 
 def entry_points() -> list[EntryPoint]:
@@ -72,6 +73,7 @@ def test_promised_entry_points_are_there() -> None:
         ("console_scripts", "kvassay"),
         ("kvassay.backends", "reference"),
         ("kvassay.backends", "native"),
+        ("kvassay.codecs", "kvassay"),
         ("kvassay.suites", "correctness"),
         ("kvassay.suites", "faults"),
         ("kvassay.suites", "parity"),

@@ -1,0 +1,87 @@
+"""Pareto plots of rate and distortion: one HTML page with inline SVG and the numbers as tables."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Mapping, Sequence
+
+from markupsafe import Markup, escape
+from matplotlib.figure import Figure
+
+from .figures import Figures
+
+_STYLE = (
+    "body{font:15px sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}"
+    "table{border-collapse:collapse}td,th{padding:.15rem .6rem;text-align:right}"
+    "td:first-child,td:last-child{text-align:left}svg{width:100%;height:auto}"
+)
+
+
+def page(results: Mapping[str, Sequence[Figures]]) -> str:
+    """A plot and a table for each data set; needs no network."""
+    parts = [
+        Markup("<!doctype html><html lang=en><meta charset=utf-8><title>Codecs</title>"),
+        Markup("<style>{}</style><h1>Rate and distortion</h1>").format(Markup(_STYLE)),
+    ]
+    for name, arms in results.items():
+        loss = "NMSE" if arms[0].attention_kl is None else "attention KL, nats"
+        parts.append(
+            Markup("<h2>{}</h2><p>{}s, inputs {}. Lower left is better.</p>").format(
+                name, arms[0].role, arms[0].digest
+            )
+        )
+        parts += [pareto(arms, loss), _table(arms, loss)]
+    return str(Markup("\n").join(parts)) + "\n"
+
+
+def pareto(arms: Sequence[Figures], loss: str) -> Markup:
+    """Page bits against loss: every arm a named point, those that lose to none joined."""
+    figure = Figure(figsize=(9, 5.4), layout="constrained")
+    axes = figure.add_subplot()
+    shown = [arm for arm in arms if arm.page_bits < 16 and arm.loss > 0]
+    front = [arm for arm in shown if arm.loses_to is None]
+    axes.plot([a.page_bits for a in front], [a.loss for a in front], color="#2563a8", zorder=1)
+    for arm in shown:
+        best = arm.loses_to is None
+        colour = "#2563a8" if best else "#8a8a8a"
+        axes.scatter(arm.page_bits, arm.loss, s=22 if best else 12, color=colour, zorder=2)
+        axes.annotate(
+            arm.label,
+            (arm.page_bits, arm.loss),
+            textcoords="offset points",
+            xytext=(4, 3),
+            fontsize=7,
+            color=colour,
+        )
+    axes.set_yscale("log")
+    axes.set_xlabel("page bits a value")
+    axes.set_ylabel(loss)
+    axes.grid(visible=True, alpha=0.3)
+    stream = io.StringIO()
+    figure.savefig(stream, format="svg", metadata={"Date": None})
+    text = stream.getvalue()
+    return Markup(re.sub(r"<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.S))
+
+
+def _table(arms: Sequence[Figures], loss: str) -> Markup:
+    head = ("codec", "page bits", "all-in bits", "NMSE", loss, "loses to")
+    rows = [
+        (
+            arm.label,
+            f"{arm.page_bits:.3f}",
+            f"{arm.all_in_bits:.3f}",
+            f"{arm.nmse:.4g}",
+            f"{arm.loss:.4g}",
+            arm.loses_to or "",
+        )
+        for arm in arms
+    ]
+    body = Markup("").join(
+        Markup("<tr>{}</tr>").format(
+            Markup("").join(Markup("<td>{}</td>").format(escape(cell)) for cell in row)
+        )
+        for row in rows
+    )
+    titles = Markup("").join(Markup("<th>{}</th>").format(title) for title in head)
+    return Markup("<table><tr>{}</tr>{}</table>").format(titles, body)
