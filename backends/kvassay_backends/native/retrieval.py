@@ -68,7 +68,9 @@ class NativeScorer:
                 f"{self._lib.KV_RETRIEVAL_VERSION}; build the library against its header"
             )
         self._error = self._ffi.new("kv_error *")
+        self._types = {name: self._ffi.typeof(text) for name, text in _POINTERS.items()}
         self._made: tuple[VectorCode, Affine | None, Block] | None = None
+        self._read: tuple[Stored, tuple[Any, ...]] | None = None
         self._scratch: Block | None = None
 
     def rotate(self, code: VectorCode, x: F32) -> F32:
@@ -105,18 +107,26 @@ class NativeScorer:
         plan = self._plan(code, affine)
         self._call(
             *("search", plan, len(q), plan.pointer),
-            *(self._at(stored.tiles), stored.tiles.strides[0], self._at(stored.scales)),
-            *(stored.count, mask, self._at(q), len(q), k, self._at(scores), self._at(rows)),
+            *(*self._stored(stored), mask, self._at(q), len(q), k),
+            *(self._at(scores), self._at(rows)),
         )
         return scores, rows
 
     def _at(self, array: NDArray[Any]) -> Any:
         """Its first byte, read-only or not; whoever calls keeps it alive."""
-        return self._ffi.cast(_POINTERS[array.dtype.char], array.__array_interface__["data"][0])
+        return self._ffi.from_buffer(self._types[array.dtype.char], array)
+
+    def _stored(self, stored: Stored) -> tuple[Any, ...]:
+        """The arguments that say what is read, made once for as long as it stays the same."""
+        if self._read is None or self._read[0] is not stored:
+            tiles = self._ffi.cast("uint8_t *", stored.tiles.ctypes.data)  # slabs may lie apart
+            scales = self._at(stored.scales)
+            self._read = (stored, (tiles, stored.tiles.strides[0], scales, stored.count))
+        return self._read[1]
 
     def _plan(self, code: VectorCode, affine: Affine | None) -> Block:
         """Tables, made once for each code and calibration in a row."""
-        if self._made is not None and self._made[0] == code and self._made[1] is affine:
+        if self._made is not None and self._made[0] is code and self._made[1] is affine:
             return self._made[2]
         spec = self._ffi.new("kv_retrieval_spec *", (code.dim, code.bits, code.seed))
         plan = Block(self._ffi, self._lib.kv_retrieval_plan_bytes(spec))
@@ -138,7 +148,8 @@ class NativeScorer:
         check(self._library, done, self._error)
 
 
-_POINTERS: Final = {"f": "float *", "B": "uint8_t *", "l": "int64_t *", "q": "int64_t *"}
+#: C arrays by numpy's letter; int64 is "l" or "q", as the platform's long has it.
+_POINTERS: Final = {"f": "float[]", "B": "uint8_t[]", "l": "int64_t[]", "q": "int64_t[]"}
 
 
 class NativeScorers:

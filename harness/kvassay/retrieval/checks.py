@@ -20,7 +20,13 @@ def check_vectors(what: str, x: Any, dim: int) -> F32:
         raise InputError(f"{what}: {found}; give a float32 array, convert with .astype(np.float32)")
     if x.ndim != 2 or x.shape[1] != dim:
         raise InputError(f"{what}: shape {x.shape}; this index takes (n, {dim})")
-    rows: F32 = np.require(x, requirements=("C", "ALIGNED", "ENSUREARRAY"))
+    rows: F32 = x
+    if type(x) is not np.ndarray or not (x.flags.c_contiguous and x.flags.aligned):
+        rows = np.require(x, requirements=("C", "ALIGNED", "ENSUREARRAY"))
+    if len(rows) == 1:  # a single query is answered within microseconds: two passes, no arrays
+        good = SMALLEST <= max(float(rows.max()), -float(rows.min())) <= LARGEST  # NaN: false
+        if good:
+            return rows
     if rows.size:
         _check_range(what, rows)
     return rows

@@ -59,6 +59,7 @@ class Store:
         empty = Stored(np.zeros((code.slabs, 0, size), np.uint8), np.zeros(0, np.float32), 0)
         stored = stored or empty
         self._tiles, self._scales, self.count = stored.tiles, stored.scales, stored.count
+        self._stored: Stored | None = None
 
     @property
     def blocks(self) -> int:
@@ -67,9 +68,11 @@ class Store:
 
     @property
     def stored(self) -> Stored:
-        """What a scorer reads, without copying."""
-        used = self.blocks
-        return Stored(self._tiles[:, :used], self._scales[: used * LANES], self.count)
+        """What a scorer reads, without copying: the same object until something changes."""
+        if self._stored is None:
+            used = self.blocks
+            self._stored = Stored(self._tiles[:, :used], self._scales[: used * LANES], self.count)
+        return self._stored
 
     @property
     def nbytes(self) -> dict[str, int]:
@@ -78,6 +81,7 @@ class Store:
 
     def append(self, codes: U8, scales: F32) -> None:
         """Codes (n, channels), one a byte, and scales (n,) at the end."""
+        self._stored = None
         count = self.count + len(codes)
         blocks = -(-count // LANES)
         tiles = _with_room(self._tiles, self.blocks, blocks, 1)
@@ -96,6 +100,7 @@ class Store:
         """Only the vectors that are true, in their order."""
         if kept.all():
             return
+        self._stored = None
         self._tiles, self._scales = _owned(self._tiles), _owned(self._scales)
         before = self.count
         self.count = int(np.argmin(kept)) // LANES * LANES
