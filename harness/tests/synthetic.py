@@ -15,6 +15,7 @@ from kvassay.suite import Request, Target, Task
 
 TARGET = Target("reference", "scalar")
 PRESET = "turbo"
+STORED = "stored-4"
 STAGES = ("math", "one layer", "tiny transformer")
 
 
@@ -58,14 +59,20 @@ def bad_values(rule: Rule) -> list[float]:
     return bad
 
 
-def good_records(exact: bool = True, scope: str = "default") -> list[Record]:
+def preset_of(rule: Rule) -> str:
+    """A preset that the rule concerns."""
+    return STORED if "stored" in rule.requires else PRESET
+
+
+def good_records(exact: bool = True, scope: str = "default", preset: str = PRESET) -> list[Record]:
     """Records that pass every rule of a scope, with all required stages."""
     records = [declared(exact)]
     for rule in rulebook().rules:
         wanted = {"exact": exact, "bounded": not exact, "quantized": True}
-        wanted.update(wasm=True, native=False, shipped=True)
+        wanted.update(stored=preset == STORED, wasm=True, native=False, shipped=True)
         if rule.in_scope(scope) and all(wanted[name] for name in rule.requires):
-            records.append(make(rule.check, good_value(rule), subject=rule.subject))
+            value = good_value(rule)
+            records.append(make(rule.check, value, subject=rule.subject, preset=preset))
     records += [make("quality.note", 0.0, stage=stage) for stage in STAGES]
     return records
 

@@ -13,7 +13,7 @@ import typer
 
 from ..errors import KvassayError, ModelError
 from ..gate import Judgement, Question, judge
-from ..presets import PRESETS
+from ..presets import PRESETS, STORED_MODES
 from ..records import Record, RecordWriter, read_records
 from ..rules import Scope
 from ..runner import (
@@ -36,7 +36,10 @@ SUITE_COMMANDS: Final = {
     "parity": "Bits of every backend against the reference",
     "memory": "Bytes billed and held, scratch, shadows and peaks",
     "quality": "Attention and next tokens of tiny and real models",
+    "retrieval": "Stored vectors, mode by mode: recall, bits, bytes, latency",
 }
+#: Whose presets are ways to store vectors.
+STORED: Final = "retrieval"
 
 #: Suites that compare bits: an emulator changes none, while time and memory under it mean nothing.
 BITS: Final = ("parity",)
@@ -169,7 +172,7 @@ def _suite_command(name: str) -> Callable[..., int]:
         question = Question(
             scope=scope,
             targets=choose_targets(backend or [], variant or [], emulated=name in BITS),
-            presets=choose_presets(preset or []),
+            presets=choose_presets(preset or [], STORED_MODES if name == STORED else PRESETS),
             suites=(name,),
             depth=depth or "full",
         )
@@ -228,7 +231,7 @@ def _measure(question: Question, how: Execution, rejected: Sequence[Rejected] = 
 
 def _check_worth_running(question: Question, model: str) -> None:
     """Refuse at once what would be refused, or fail, only after minutes of measuring."""
-    if not any(PRESETS[name].judged for name in question.presets):
+    if not any(name not in PRESETS or PRESETS[name].judged for name in question.presets):
         names = ", ".join(question.presets)
         raise KvassayError(
             f"only baselines and controls ({names}) were asked for: they are never judged; "

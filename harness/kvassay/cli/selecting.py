@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from ..errors import KvassayError, SpecError, UnavailableError, UnknownBackendError
 from ..presets import PRESETS
@@ -53,12 +53,12 @@ def choose_targets(
     return tuple(targets)
 
 
-def choose_presets(names: Sequence[str]) -> tuple[str, ...]:
-    """Presets by name, all by default; raises SpecError for an unknown one."""
+def choose_presets(names: Sequence[str], known: Collection[str] = PRESETS) -> tuple[str, ...]:
+    """Presets by name, all by default; raises SpecError for one that is not known."""
     for name in names:
-        if name not in PRESETS:
-            raise SpecError(f"no preset {name!r}{did_you_mean(name, PRESETS)}")
-    return tuple(_unique(names) or PRESETS)
+        if name not in known:
+            raise SpecError(f"no preset {name!r}{did_you_mean(name, known)}")
+    return tuple(_unique(names) or known)
 
 
 def is_foreign(target: Target) -> bool:

@@ -9,10 +9,10 @@ have in a normal distribution, which differ with the number of bits, as TurboVec
 from __future__ import annotations
 
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Any, Final
 
 import numpy as np
-from scipy.stats import norm
 
 from ..errors import InputError
 from .code import VectorCode
@@ -39,7 +39,7 @@ class Calibration:
 
 def lower_quantile(code: VectorCode, kind: str) -> float:
     """The lower of the two quantiles; the other is as far from the top."""
-    return 0.05 if kind == "5-95" else float(norm.cdf(-code.outer))
+    return 0.05 if kind == "5-95" else NormalDist().cdf(-code.outer)
 
 
 def samples_needed(code: VectorCode, kind: str) -> int:
