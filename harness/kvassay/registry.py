@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Mapping
-from importlib.metadata import entry_points
+from functools import cache
+from importlib.metadata import EntryPoints, entry_points
 from typing import Any, Final
 
 from .errors import RegistryError, UnavailableError, UnknownBackendError
@@ -36,12 +37,18 @@ class ClassProvider(BackendProvider):
         return self._class()
 
 
+@cache
+def _points(group: str) -> EntryPoints:
+    """Entry points of a group, read once: it means opening a file of every installed package."""
+    return entry_points(group=group)
+
+
 def register(provider: BackendProvider) -> None:
     """Add a provider to this process; raises RegistryError on a duplicate name or wrong
     signature."""
     _check(provider, provider.name)
     if provider.name in _registered or any(
-        point.name == provider.name for point in entry_points(group=BACKEND_GROUP)
+        point.name == provider.name for point in _points(BACKEND_GROUP)
     ):
         raise RegistryError(
             f"a backend named {provider.name!r} exists already; choose another name"
@@ -57,7 +64,7 @@ def unregister(name: str) -> None:
 def providers() -> dict[str, BackendProvider]:
     """All providers by name."""
     found: dict[str, BackendProvider] = {}
-    for point in entry_points(group=BACKEND_GROUP):
+    for point in _points(BACKEND_GROUP):
         if point.name in found:
             raise RegistryError(f"two packages offer a backend named {point.name!r}; uninstall one")
         found[point.name] = _as_provider(point.name, point.load())
@@ -68,7 +75,7 @@ def provider(name: str) -> BackendProvider:
     """The provider of a registered name, of `scheme:path` or of `module:Class`."""
     scheme, colon, path = name.partition(":")
     if colon:
-        loaders = [point for point in entry_points(group=LOADER_GROUP) if point.name == scheme]
+        loaders = [point for point in _points(LOADER_GROUP) if point.name == scheme]
         return _as_provider(name, loaders[0].load()(path)) if loaders else _from_path(name)
     known = providers()
     if name not in known:

@@ -35,9 +35,9 @@ def make(check: str, value: float, *, n: int = 10, **fields: Any) -> Record:
     return Record(check=check, value=value, comparisons=n, **{**plain, **fields})
 
 
-def declared(exact: bool = True) -> Record:
+def declared(exact: bool = True, wasm: bool = False) -> Record:
     """What the runner records about TARGET."""
-    evidence = {"linear_memory": True, "shipped": True}
+    evidence = {"linear_memory": wasm, "shipped": True}
     detail = {"exact": exact, "bound": None, "evidence": evidence}
     return make("run.target", 1.0, stage="", preset="", detail=detail)
 
@@ -59,22 +59,31 @@ def bad_values(rule: Rule) -> list[float]:
     return bad
 
 
-def preset_of(rule: Rule) -> str:
+def preset_for(rule: Rule) -> str:
     """A preset that the rule concerns."""
     return STORED if "stored" in rule.requires else PRESET
 
 
-def good_records(exact: bool = True, scope: str = "default", preset: str = PRESET) -> list[Record]:
+def good_records(
+    exact: bool = True, scope: str = "default", wasm: bool = False, stored: bool = False
+) -> list[Record]:
     """Records that pass every rule of a scope, with all required stages."""
-    records = [declared(exact)]
+    preset = STORED if stored else PRESET
+    records = [declared(exact, wasm)]
     for rule in rulebook().rules:
         wanted = {"exact": exact, "bounded": not exact, "quantized": True}
-        wanted.update(stored=preset == STORED, wasm=True, native=False, shipped=True)
+        wanted.update(stored=stored, wasm=wasm, native=not wasm, shipped=True)
         if rule.in_scope(scope) and all(wanted[name] for name in rule.requires):
             value = good_value(rule)
             records.append(make(rule.check, value, subject=rule.subject, preset=preset))
     records += [make("quality.note", 0.0, stage=stage) for stage in STAGES]
     return records
+
+
+def kind_for(rule: Rule) -> dict[str, bool]:
+    """What `good_records` must be told to be judged by this rule."""
+    kinds = {name: name in rule.requires for name in ("wasm", "stored")}
+    return {"exact": "bounded" not in rule.requires, **kinds}
 
 
 def question(scope: str = "default", *presets: str) -> Question:

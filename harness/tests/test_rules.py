@@ -6,7 +6,16 @@ import datetime
 import math
 
 import pytest
-from synthetic import PRESET, bad_values, good_records, good_value, make, preset_of, question
+from synthetic import (
+    PRESET,
+    bad_values,
+    good_records,
+    good_value,
+    kind_for,
+    make,
+    preset_for,
+    question,
+)
 
 from kvassay.errors import KvassayError, RecordError, UnknownBackendError
 from kvassay.gate import judge
@@ -67,10 +76,9 @@ def test_inside_its_bounds_a_rule_passes(rule: Rule) -> None:
 
 @by_name
 def test_beyond_a_bound_the_verdict_is_reject_and_names_the_rule(rule: Rule) -> None:
-    exact = "bounded" not in rule.requires
-    preset = preset_of(rule)
+    preset = preset_for(rule)
     asked = question(rule.scope, preset)
-    good = good_records(exact, rule.scope, preset)
+    good = good_records(scope=rule.scope, **kind_for(rule))
     assert judge(good, asked).exit_status == 0
     for value in bad_values(rule):
         bad = make(rule.check, value, subject=rule.subject, preset=preset)
@@ -81,9 +89,8 @@ def test_beyond_a_bound_the_verdict_is_reject_and_names_the_rule(rule: Rule) -> 
 
 @by_name
 def test_without_its_records_the_verdict_is_not_measured(rule: Rule) -> None:
-    preset = preset_of(rule)
-    good = good_records("bounded" not in rule.requires, rule.scope, preset)
-    asked = question(rule.scope, preset)
+    good = good_records(scope=rule.scope, **kind_for(rule))
+    asked = question(rule.scope, preset_for(rule))
     judgement = judge([r for r in good if r.check != rule.check], asked)
     assert judgement.exit_status == 2
     assert judgement.verdicts[0].named("not measured") == (rule.name,)

@@ -32,6 +32,8 @@ BITS = ("parity",)
 #: Suites that take every variant where none is named; others the best of each backend, since its
 #: variants give the same bits.
 EVERY = (*BITS, "wasm", "browser")
+#: Seconds a task is expected to take, from which it is a long test; the gate runs them all.
+LONG = 20.0
 DEPTHS = ("quick", "default", "full")
 
 
@@ -91,6 +93,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def _parameter(task: Task) -> object:
     target = f"{task.target.backend}.{task.target.variant}" if task.target else ""
     marks = [pytest.mark.model] if task.stage.startswith("real model") else []
+    if task.weight > LONG:
+        marks.append(pytest.mark.long)
     return pytest.param(
         task, id=" ".join(filter(None, (target, task.preset, task.label))), marks=marks
     )

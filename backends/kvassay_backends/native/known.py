@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 
 from kvassay.protocol import Availability, Backend
 
@@ -18,12 +19,17 @@ class NativeBackendProvider(LibraryBackendProvider):
 
     def variants(self) -> Mapping[str, Availability]:
         found = {name: _with_note(name, state) for name, state in super().variants().items()}
-        return {**found, **emulated.foreign_variants()}
+        return {**found, **self._foreign}
 
     def load(self, variant: str) -> Backend:
-        if variant in emulated.foreign_variants():
+        if variant in self._foreign:
             return emulated.load(self.name, variant)
         return super().load(variant)
+
+    @cached_property
+    def _foreign(self) -> Mapping[str, Availability]:
+        """Found out once: to compare a build with its sources, every file of them is read."""
+        return emulated.foreign_variants()
 
 
 def _with_note(name: str, state: Availability) -> Availability:

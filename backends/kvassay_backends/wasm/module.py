@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import hashlib
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from importlib import import_module
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -69,6 +69,7 @@ def engine(metered: bool) -> wasmtime.Engine:
     config.consume_fuel = metered
     made: wasmtime.Engine = package.Engine(config)
     atexit.register(made.close)  # left to the interpreter's end, it would outlive its own package
+    atexit.register(_compile.cache_clear)  # and before it what it compiled
     return made
 
 
@@ -101,11 +102,7 @@ class Module:
     @classmethod
     def of(cls, data: bytes, path: Path, metered: bool = False) -> Module:
         """Compile bytes that came from `path`."""
-        package = load_wasmtime()
-        try:
-            compiled = package.Module(engine(metered), data)
-        except package.WasmtimeError as error:
-            raise UnavailableError(f"{path}: not a module wasmtime runs: {_short(error)}") from None
+        compiled = _compile(data, path, metered)
         _check_imports(path, compiled)
         exports = _check_exports(path, compiled)
         return cls(path, hashlib.sha256(data).hexdigest(), metered, compiled, data, exports)
@@ -113,6 +110,16 @@ class Module:
     def metering(self) -> Module:
         """The same module counting its instructions."""
         return self if self.metered else Module.of(self.data, self.path, metered=True)
+
+
+@lru_cache(maxsize=16)
+def _compile(data: bytes, path: Path, metered: bool) -> Any:
+    """What wasmtime makes of a module: half a second of work, and many caches are of one module."""
+    package = load_wasmtime()
+    try:
+        return package.Module(engine(metered), data)
+    except package.WasmtimeError as error:
+        raise UnavailableError(f"{path}: not a module wasmtime runs: {_short(error)}") from None
 
 
 def _check_imports(path: Path, compiled: Any) -> None:

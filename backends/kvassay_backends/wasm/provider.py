@@ -41,7 +41,7 @@ class WasmBackendProvider(BackendProvider):
         if not installed():
             return {PORTABLE: Availability("missing-package", f"wasmtime; {INSTALL}")}
         try:
-            record = _fresh_record()
+            record = self._record
         except UnavailableError as error:
             return {PORTABLE: Availability("not-built", str(error))}
         return {name: _state(record, name) for name in reversed(record["modules"])}
@@ -51,7 +51,12 @@ class WasmBackendProvider(BackendProvider):
         if state is None or not state.runs:
             reason = f"{state.status}: {state.reason}" if state else "no such variant"
             raise UnavailableError(f"{self.name}, variant {variant!r}: {reason}")
-        return WasmBackend(self.name, _open(_fresh_record(), variant), variant, shipped=True)
+        return WasmBackend(self.name, _open(self._record, variant), variant, shipped=True)
+
+    @cached_property
+    def _record(self) -> WasmRecord:
+        """Found out once: to compare a build with its sources, every file of them is read."""
+        return _fresh_record()
 
 
 class OneModuleProvider(BackendProvider):

@@ -213,7 +213,9 @@ def test_export_into_a_file_is_refused(tmp_path: Path) -> None:
 def test_it_prints_its_address_and_ends_on_ctrl_c(tmp_path: Path) -> None:
     model = tmp_path / "m.gguf"
     model.write_bytes(b"GGUF")
-    command = [sys.executable, "-c", "from kvassay.cli import main; main()"]
+    # Tests in the background of a shell, and what they start, would ignore the signal.
+    heard = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    command = [sys.executable, "-c", f"{heard}; from kvassay.cli import main; main()"]
     process = subprocess.Popen(
         [*command, "serve", "--port", "0", "--model", str(model)],
         stdout=subprocess.PIPE,

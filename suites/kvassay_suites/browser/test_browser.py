@@ -17,7 +17,7 @@ from kvassay.errors import StateError, TruncateError, UnavailableError
 from kvassay.gate import Question, judge
 from kvassay.protocol import Cache
 from kvassay.rules import evaluate, rulebook
-from kvassay.runner import opening_records
+from kvassay.runner import target_tasks
 from kvassay.suite import Request, Target, Task
 from kvassay.web import WebAssets, web_assets
 
@@ -174,7 +174,7 @@ def test_without_a_browser_nothing_passes(monkeypatch: pytest.MonkeyPatch) -> No
     for name in ENGINES:
         monkeypatch.setenv(f"KVASSAY_{name.upper()}", "/no/such/program")
     question = Question("browser", (TARGET,), ("turbo",), ("browser",))
-    records = opening_records(question)
+    records = [record for task in target_tasks((TARGET,)) for record in task.run()]
     for group in ("browsers", "node"):
         records += measure.measure_parity("wasm", "scalar", group, "quick", [])
         records += measure.measure_sessions("wasm", "scalar", group, "quick", [])

@@ -7,6 +7,7 @@ from typing import Any
 
 import kvassay
 from kvassay.errors import KvassayError
+from kvassay.protocol import Backend
 from kvassay.suite import Request, Target, Task
 
 from ..common import MATH, ONE_LAYER, describe, instruction_stage
@@ -32,12 +33,13 @@ class ParitySuite:
 
 def _target_tasks(target: Target, request: Request) -> list[Task]:
     depth = request.depth
+    backend = kvassay.load(target.backend, target.variant)
+    exact = backend.exact
     tasks = [
         _task(target, f"page: {_label(case)}", [case], MATH)
-        for case in _supported(target, page_cases(depth))
+        for case in _supported(target, backend, page_cases(depth))
     ]
-    exact = kvassay.load(target.backend, target.variant).exact
-    names = [name for name in GOLDEN if exact and _supports(target, golden_spec(name))]
+    names = [name for name in GOLDEN if exact and backend.supports(golden_spec(name))]
     for start in range(0, len(names), GOLDEN_BATCH):
         tasks.append(_golden_task(target, names[start : start + GOLDEN_BATCH]))
     for name in request.presets:
@@ -46,7 +48,7 @@ def _target_tasks(target: Target, request: Request) -> list[Task]:
             for case in preset_cases(name, depth)
             if exact or case["plan"] != CROSS
         ]
-    grid = _supported(target, cases(depth))
+    grid = _supported(target, backend, cases(depth))
     step = BATCH if depth == "full" else 1
     # What the presets need of a layer is above; the grid is where vector code has its edges.
     stage = instruction_stage(target.backend, target.variant)
@@ -57,25 +59,22 @@ def _target_tasks(target: Target, request: Request) -> list[Task]:
     return tasks
 
 
-def _supported(target: Target, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _supported(
+    target: Target, backend: Backend, found: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
     """The cases whose spec the target executes: others are no evidence, none at all an error.
 
     Bytes of others bind exact targets alone.
     """
-    exact = kvassay.load(target.backend, target.variant).exact
     kept = [
         case
         for case in found
-        if _supports(target, kvassay.Spec.from_dict(case["spec"]))
-        and (exact or case["plan"] != CROSS)
+        if backend.supports(kvassay.Spec.from_dict(case["spec"]))
+        and (backend.exact or case["plan"] != CROSS)
     ]
     if not kept:
         raise KvassayError(f"{target.backend} {target.variant} supports none of parity's specs")
     return kept
-
-
-def _supports(target: Target, spec: kvassay.Spec) -> bool:
-    return bool(kvassay.load(target.backend, target.variant).supports(spec))
 
 
 def _golden_task(target: Target, names: list[str]) -> Task:
