@@ -21,6 +21,8 @@ from .query import TURBO_BOUND, integer_vector
 from .transform import SplitMix64, draw_permutation, draw_signs, hadamard
 
 STREAM: Final = 3
+#: Standard deviations over that of the vector that codes are tried with.
+FACTORS: Final = (0.8125, 0.875, 0.9375, 1.0, 1.0625, 1.125, 1.1875, 1.25)
 #: Vectors whose scores are computed at a time, a multiple of 16.
 _BATCH: Final = 4096
 
@@ -116,10 +118,8 @@ def _encode(code: VectorCode, affine: Affine | None, y: F32) -> tuple[U8, F32]:
     zero = n2 == 0
     sigma = np.sqrt(single(n2 * const(1 / code.channels)))
     if affine is None:
-        w, th = y, single(sigma[:, np.newaxis] * _tables(code).span.thresholds)
-        codes = _quantize(code, w, th)
-        towards = _centroids(code, codes)
-        scales = single(n2 / np.where(zero, np.float32(1), d16(w, towards)))
+        codes, along = _nearest(code, y, sigma)
+        scales = single(n2 / np.where(zero, np.float32(1), along))
     else:
         w = single(y * single(np.float32(1) / np.where(zero, np.float32(1), sigma))[:, np.newaxis])
         u = single(single(w - affine.shift) * affine.gain)
@@ -132,6 +132,22 @@ def _encode(code: VectorCode, affine: Affine | None, y: F32) -> tuple[U8, F32]:
     codes[zero] = 2 ** (code.bits - 1)
     scales = np.where(zero, np.float32(0), single(scales * const(1 / code.block)))
     return codes, scales
+
+
+def _nearest(code: VectorCode, y: F32, sigma: F32) -> tuple[U8, F32]:
+    """The codes nearest in direction of those tried, and their D16 with y; the first of equals."""
+    codes = np.zeros(y.shape, np.uint8)
+    most, along = np.zeros(len(y), np.float32), np.zeros(len(y), np.float32)
+    for factor in FACTORS:
+        unit = single(sigma * np.float32(factor))
+        tried = _quantize(code, y, single(unit[:, np.newaxis] * _tables(code).span.thresholds))
+        towards = _centroids(code, tried)
+        e = d16(y, towards)
+        fit = single(e / np.sqrt(d16(towards, towards)))
+        better = fit > most
+        codes[better] = tried[better]
+        most, along = np.where(better, fit, most), np.where(better, e, along)
+    return codes, along
 
 
 def _step(code: VectorCode, affine: Affine) -> F32:

@@ -61,12 +61,29 @@ static void quantize(const kv_retrieval_plan *plan, const float *w, const float 
   }
 }
 
+/* Standard deviations over that of the vector that codes are tried with; which suits best differs from vector to
+ * vector. */
+static const float FACTORS[] = {0.8125f, 0.875f, 0.9375f, 1, 1.0625f, 1.125f, 1.1875f, 1.25f};
+
+/* The codes nearest in direction of those tried; the first of equals. */
 static float encode_plain(const kv_retrieval_plan *plan, const float *y, float n2, float sigma, uint8_t *codes,
-                          float *towards) {
-  float th[7];
-  for (uint32_t i = 0; i + 1 < 1u << (plan->spec.bits - 1); i++) th[i] = plan->codec.span[0].book->thresholds[i] * sigma;
-  quantize(plan, y, th, codes, towards);
-  return n2 / kv_d16(y, towards, plan->channels);
+                          const kv_retrieval_work *work) {
+  const uint32_t channels = plan->channels, thresholds = (1u << (plan->spec.bits - 1)) - 1;
+  uint8_t *tried = (uint8_t *)work->other;
+  float most = 0, along = 0;
+  for (uint32_t f = 0; f < sizeof FACTORS / sizeof *FACTORS; f++) {
+    const float unit = sigma * FACTORS[f];
+    float th[7];
+    for (uint32_t i = 0; i < thresholds; i++) th[i] = plan->codec.span[0].book->thresholds[i] * unit;
+    quantize(plan, y, th, tried, work->towards);
+    const float e = kv_d16(y, work->towards, channels);
+    const float fit = e / __builtin_sqrtf(kv_d16(work->towards, work->towards, channels));
+    if (!(fit > most)) continue;
+    most = fit;
+    along = e;
+    kv_copy(codes, tried, channels);
+  }
+  return n2 / along;
 }
 
 /* `y` is overwritten: with y over sigma, `moved` with what is coded. */
@@ -97,7 +114,7 @@ static float encode_row(const kv_retrieval_plan *plan, float *y, uint8_t *codes,
   }
   const float sigma = __builtin_sqrtf(n2 * plan->inverse_channels);
   const float scale = plan->calibrated ? encode_calibrated(plan, y, sigma, codes, work->rows, work->towards)
-                                       : encode_plain(plan, y, n2, sigma, codes, work->towards);
+                                       : encode_plain(plan, y, n2, sigma, codes, work);
   return scale * plan->inverse_block;
 }
 
