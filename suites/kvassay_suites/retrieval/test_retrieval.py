@@ -13,6 +13,8 @@ from kvassay.suite import Request, Target, Task
 
 from ..plugin import check_task
 from . import measure, suite
+from .__main__ import Row, table
+from .contenders import Contender
 from .data import F32, exact, isotropic, make, recall
 
 __all__ = ["suite"]
@@ -122,3 +124,16 @@ def test_a_scorer_that_is_wrong_in_one_bit_is_caught(monkeypatch: pytest.MonkeyP
     (record,) = measure.bits("native", "scalar")
     assert record.value > 0
     assert record.detail["first"].startswith("200 x 2 bits, calibration 5-95")
+
+
+def test_rows_that_ours_loses_are_printed_and_marked() -> None:
+    def row(name: str, ours: bool, found: float, times: float) -> Row:
+        contender = Contender(name, 4, lambda dim: dim / 2, lambda x: lambda q: exact(x, q), ours)
+        return Row(contender, lambda q: exact(q, q), "", found, [times] * 3, [times] * 3)
+
+    absent = Row(Contender("absent", 4, lambda dim: 0.0, lambda x: lambda q: exact(x, q)))
+    absent.reason = "not installed"
+    rows = [row("ours", True, 0.8, 2e-6), row("fast", False, 0.9, 1e-6), absent]
+    text = "\n".join(table("data", rows, 100, 64))
+    assert "| fast | 32 | 0.9000 (ours loses) | 1.0 | 3.2 | 0.50 (ours loses) |" in text
+    assert "| absent | not measured: not installed |" in text
