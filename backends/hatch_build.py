@@ -33,7 +33,7 @@ BUILD_INFO = runpy.run_path(str(NATIVE / "build_info.py"))
 HEADER: str = BUILD_INFO["HEADER_NAME"]
 HEADERS: tuple[str, ...] = (
     *(HEADER, BUILD_INFO["BLOCK_HEADER_NAME"]),
-    BUILD_INFO["SHARE_HEADER_NAME"],
+    *(BUILD_INFO["SHARE_HEADER_NAME"], BUILD_INFO["RETRIEVAL_HEADER_NAME"]),
 )
 RECORD: str = BUILD_INFO["RECORD_NAME"]
 
@@ -154,7 +154,7 @@ def wanted_target() -> Target:
 
 def sources(machine: str) -> dict[Path, tuple[str, ...]]:
     """The C files compiled for a processor family, each with its extra flags, in path order."""
-    common = ("core", "block", "ort")
+    common = ("core", "block", "ort", "retrieval")
     files: dict[Path, tuple[str, ...]] = dict.fromkeys(
         [path for folder in common for path in SOURCES.glob(f"{folder}/**/*.c")], ()
     )
@@ -183,7 +183,8 @@ def wasm_sources(variant: str) -> dict[Path, tuple[str, ...]]:
     Files of `decoder` that name an instruction set belong to its module, others to each.
     """
     variants = ISA_FLAGS["wasm32"]
-    found = [*SOURCES.glob("core/**/*.c"), *SOURCES.glob("wasm/**/*.c")]
+    common = ("core", "retrieval", "wasm")
+    found = [path for folder in common for path in SOURCES.glob(f"{folder}/**/*.c")]
     found += [path for path in SOURCES.glob("kernels/**/*.c") if _instruction_set(path) == variant]
     for path in SOURCES.glob("decoder/**/*.c"):
         if path.stem.partition("_")[0] not in variants.keys() - {variant}:

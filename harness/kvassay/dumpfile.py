@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -15,22 +16,30 @@ def write_atomically(path: str | os.PathLike[str], data: bytes) -> None:
 
     Raises WriteError; nothing but a whole file is ever seen at `path`.
     """
-    target = _path("dump", path)
+    write_parts_atomically("dump", path, [data])
+
+
+def write_parts_atomically(
+    what: str, path: str | os.PathLike[str], parts: Iterable[bytes | memoryview]
+) -> None:
+    """The same of a file given in parts; `what` is what errors call it."""
+    target = _path(what, path)
     try:
-        _replace(target, data)
+        _replace(target, parts)
         _sync_directory(target.parent)
     except OSError as error:
         raise WriteError(
-            f"cannot write dump {os.fspath(path)!r}: {error.strerror or error}; give a file in a "
+            f"cannot write {what} {os.fspath(path)!r}: {error.strerror or error}; give a file in a "
             f"folder that exists and may be written"
         ) from error
 
 
-def _replace(target: Path, data: bytes) -> None:
+def _replace(target: Path, parts: Iterable[bytes | memoryview]) -> None:
     handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     try:
         with os.fdopen(handle, "wb") as stream:
-            stream.write(data)
+            for part in parts:
+                stream.write(part)
             stream.flush()
             os.fsync(stream.fileno())
         os.replace(temporary, target)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from .errors import RecordError
-from .presets import PRESETS
+from .presets import PRESETS, STORED_MODES
 from .records import Record
 from .rules import Outcome, Rule, Rulebook, evaluate, rulebook
 from .suite import Depth, Target
@@ -166,6 +166,7 @@ def applies(rule: Rule, kind: Kind, preset: str) -> bool:
         "exact": kind.exact,
         "bounded": not kind.exact,
         "quantized": preset != "fp16",
+        "stored": preset in STORED_MODES,
         "wasm": kind.wasm,
         "native": not kind.wasm,
         "shipped": kind.shipped,

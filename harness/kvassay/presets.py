@@ -46,6 +46,13 @@ PRESETS: Final = MappingProxyType(
     }
 )
 
+#: Ways to store vectors (docs/retrieval.md), judged like presets: codes alone, codes with an exact
+#: re-rank of the best, and the fallback of a byte a component.
+STORED_MODES: Final = (
+    *("stored-4", "stored-3", "stored-2"),
+    *("stored-4-rerank", "stored-3-rerank", "stored-2-rerank", "stored-sq8"),
+)
+
 
 def preset(name: str, **shape: Any) -> Spec:
     """The Spec of a preset with the given shape; any spec field in `shape` overrides the preset's.

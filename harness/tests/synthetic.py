@@ -15,6 +15,7 @@ from kvassay.suite import Request, Target, Task
 
 TARGET = Target("reference", "scalar")
 PRESET = "turbo"
+STORED = "stored-4"
 STAGES = ("math", "one layer", "tiny transformer")
 
 
@@ -58,21 +59,31 @@ def bad_values(rule: Rule) -> list[float]:
     return bad
 
 
-def good_records(exact: bool = True, scope: str = "default", wasm: bool = False) -> list[Record]:
+def preset_for(rule: Rule) -> str:
+    """A preset that the rule concerns."""
+    return STORED if "stored" in rule.requires else PRESET
+
+
+def good_records(
+    exact: bool = True, scope: str = "default", wasm: bool = False, stored: bool = False
+) -> list[Record]:
     """Records that pass every rule of a scope, with all required stages."""
+    preset = STORED if stored else PRESET
     records = [declared(exact, wasm)]
     for rule in rulebook().rules:
         wanted = {"exact": exact, "bounded": not exact, "quantized": True}
-        wanted.update(wasm=wasm, native=not wasm, shipped=True)
+        wanted.update(stored=stored, wasm=wasm, native=not wasm, shipped=True)
         if rule.in_scope(scope) and all(wanted[name] for name in rule.requires):
-            records.append(make(rule.check, good_value(rule), subject=rule.subject))
+            value = good_value(rule)
+            records.append(make(rule.check, value, subject=rule.subject, preset=preset))
     records += [make("quality.note", 0.0, stage=stage) for stage in STAGES]
     return records
 
 
 def kind_for(rule: Rule) -> dict[str, bool]:
     """What `good_records` must be told to be judged by this rule."""
-    return {"exact": "bounded" not in rule.requires, "wasm": "wasm" in rule.requires}
+    kinds = {name: name in rule.requires for name in ("wasm", "stored")}
+    return {"exact": "bounded" not in rule.requires, **kinds}
 
 
 def question(scope: str = "default", *presets: str) -> Question:

@@ -413,8 +413,7 @@ def test_quick_without_names_asks_for_what_a_verdict_is_about() -> None:
     one, reference = Target("native", "scalar"), Target("reference", "scalar")
     assert selecting.without_reference((one, reference)) == (one,)
     assert selecting.without_reference((reference,)) == (reference,)
-    assert selecting.choose_presets([], products_only=True) == ("turbo",)
-    assert selecting.choose_presets(["fp16"], products_only=True) == ("fp16",)
+    assert selecting.product_presets() == ("turbo",)
     assert selecting.choose_presets([]) == tuple(PRESETS)
 
 

@@ -25,6 +25,7 @@ SESSIONS = {
     "parity",
     "memory",
     "peers",
+    "retrieval",
     "browser",
     "lint",
     "types",

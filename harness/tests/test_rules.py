@@ -6,7 +6,16 @@ import datetime
 import math
 
 import pytest
-from synthetic import PRESET, bad_values, good_records, good_value, kind_for, make, question
+from synthetic import (
+    PRESET,
+    bad_values,
+    good_records,
+    good_value,
+    kind_for,
+    make,
+    preset_for,
+    question,
+)
 
 from kvassay.errors import KvassayError, RecordError, UnknownBackendError
 from kvassay.gate import judge
@@ -44,6 +53,8 @@ EXPECTED = {
     "quality.shared_pass": ("sum", None, 0),
     "quality.chat_nll_rise": ("max", None, 0.02),
     "performance.transform_cost": ("max", None, 1),
+    "retrieval.recall": ("each", 0.98, None),
+    "retrieval.mismatches": ("sum", None, 0),
     "wasm.growth_events": ("max", None, 0),
     "wasm.cap_faults": ("sum", None, 0),
     "wasm.fuel_unsteady": ("sum", None, 0),
@@ -65,11 +76,12 @@ def test_inside_its_bounds_a_rule_passes(rule: Rule) -> None:
 
 @by_name
 def test_beyond_a_bound_the_verdict_is_reject_and_names_the_rule(rule: Rule) -> None:
-    asked = question(rule.scope)
+    preset = preset_for(rule)
+    asked = question(rule.scope, preset)
     good = good_records(scope=rule.scope, **kind_for(rule))
     assert judge(good, asked).exit_status == 0
     for value in bad_values(rule):
-        bad = make(rule.check, value, subject=rule.subject)
+        bad = make(rule.check, value, subject=rule.subject, preset=preset)
         verdict = judge([*good, bad], asked).verdicts[0]
         assert verdict.decision == "REJECT"
         assert verdict.named("reject") == (rule.name,)
@@ -78,7 +90,8 @@ def test_beyond_a_bound_the_verdict_is_reject_and_names_the_rule(rule: Rule) -> 
 @by_name
 def test_without_its_records_the_verdict_is_not_measured(rule: Rule) -> None:
     good = good_records(scope=rule.scope, **kind_for(rule))
-    judgement = judge([r for r in good if r.check != rule.check], question(rule.scope))
+    asked = question(rule.scope, preset_for(rule))
+    judgement = judge([r for r in good if r.check != rule.check], asked)
     assert judgement.exit_status == 2
     assert judgement.verdicts[0].named("not measured") == (rule.name,)
 

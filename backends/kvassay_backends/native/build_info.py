@@ -14,10 +14,11 @@ LIBRARY_DIR = Path(__file__).resolve().with_name("_lib")
 HEADER_NAME = "kvassay.h"
 BLOCK_HEADER_NAME = "kvassay_block.h"
 SHARE_HEADER_NAME = "kvassay_share.h"
+RETRIEVAL_HEADER_NAME = "kvassay_retrieval.h"
 RECORD_NAME = "build.json"
 
 #: Folders below the sources that each build takes, and the kernels there that only the other has.
-_SHARED = ("include", "core", "kernels")
+_SHARED = ("include", "core", "kernels", "retrieval")
 NATIVE_FOLDERS = (*_SHARED, "block", "ort")
 WASM_FOLDERS = (*_SHARED, "decoder", "wasm")
 WASM_KERNELS = ("simd128", "relaxed")

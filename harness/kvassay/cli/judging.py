@@ -13,7 +13,7 @@ import typer
 
 from ..errors import KvassayError, ModelError
 from ..gate import Judgement, Question, judge
-from ..presets import PRESETS
+from ..presets import PRESETS, STORED_MODES
 from ..records import Record, RecordWriter, read_records
 from ..rules import Scope
 from ..runner import (
@@ -32,6 +32,7 @@ from .selecting import (
     choose_suites,
     choose_targets,
     is_foreign,
+    product_presets,
     without_reference,
 )
 from .tables import print_judgement, print_variants
@@ -42,7 +43,10 @@ SUITE_COMMANDS: Final = {
     "parity": "Bits of every backend against the reference",
     "memory": "Bytes billed and held, scratch, shadows and peaks",
     "quality": "Attention and next tokens of tiny and real models",
+    "retrieval": "Stored vectors, mode by mode: recall, bits, bytes, latency",
 }
+#: Whose presets are ways to store vectors.
+STORED: Final = "retrieval"
 
 #: Suites that compare bits: an emulator changes none, while time and memory under it mean nothing.
 BITS: Final = ("parity",)
@@ -152,7 +156,7 @@ def gate(
     question = Question(
         scope=scope,
         targets=targets,
-        presets=choose_presets(preset or [], products_only=quick),
+        presets=product_presets() if quick and not preset else choose_presets(preset or []),
         suites=tuple(suite or ()),
         depth="quick" if quick else depth or ("full" if scope == "full" else "default"),
     )
@@ -180,7 +184,7 @@ def _suite_command(name: str) -> Callable[..., int]:
         question = Question(
             scope=scope,
             targets=choose_targets(backend or [], variant or [], emulated=name in BITS),
-            presets=choose_presets(preset or []),
+            presets=choose_presets(preset or [], STORED_MODES if name == STORED else PRESETS),
             suites=(name,),
             depth=depth or "full",
         )
@@ -239,7 +243,7 @@ def _measure(question: Question, how: Execution, rejected: Sequence[Rejected] = 
 
 def _check_worth_running(question: Question, model: str) -> None:
     """Refuse at once what would be refused, or fail, only after minutes of measuring."""
-    if not any(PRESETS[name].judged for name in question.presets):
+    if not any(name not in PRESETS or PRESETS[name].judged for name in question.presets):
         names = ", ".join(question.presets)
         raise KvassayError(
             f"only baselines and controls ({names}) were asked for: they are never judged; "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from ..errors import KvassayError, SpecError, UnavailableError, UnknownBackendError
 from ..presets import PRESETS
@@ -59,17 +59,17 @@ def without_reference(targets: Sequence[Target]) -> tuple[Target, ...]:
     return others or tuple(targets)
 
 
-def choose_presets(names: Sequence[str], products_only: bool = False) -> tuple[str, ...]:
-    """Presets by name; by default all, or those that are products.
-
-    Raises SpecError for an unknown one.
-    """
+def choose_presets(names: Sequence[str], known: Collection[str] = PRESETS) -> tuple[str, ...]:
+    """Presets by name, all by default; raises SpecError for one that is not known."""
     for name in names:
-        if name not in PRESETS:
-            raise SpecError(f"no preset {name!r}{did_you_mean(name, PRESETS)}")
-    if not names and products_only:
-        return tuple(name for name, preset in PRESETS.items() if preset.role == "product")
-    return tuple(_unique(names) or PRESETS)
+        if name not in known:
+            raise SpecError(f"no preset {name!r}{did_you_mean(name, known)}")
+    return tuple(_unique(names) or known)
+
+
+def product_presets() -> tuple[str, ...]:
+    """The presets that are products."""
+    return tuple(name for name, preset in PRESETS.items() if preset.role == "product")
 
 
 def is_foreign(target: Target) -> bool:

@@ -1,0 +1,166 @@
+"""Files of an index: what is saved is loaded, and nothing else is."""
+
+from __future__ import annotations
+
+import os
+import struct
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from vectors import filled, gaussian, state
+
+from kvassay.errors import InputError, PageError, WriteError
+from kvassay.retrieval import Index
+
+
+def kinds() -> dict[str, Callable[[], Index]]:
+    def calibrated() -> Index:
+        index = Index(20, 3, True, "reference", metric="cosine", seed=7)
+        index.calibrate(gaussian(1, 4000, 20), "5-95")
+        index.add(gaussian(2, 33, 20), ids=np.arange(33) * 5)
+        return index
+
+    return {
+        "plain": lambda: filled(40, 24),
+        "empty": lambda: Index(24, 2, backend="reference"),
+        "slabs": lambda: filled(17, 600, bits=2),
+        "everything": calibrated,
+    }
+
+
+@pytest.mark.parametrize("kind", kinds())
+def test_a_saved_index_is_the_same(kind: str, tmp_path: Path) -> None:
+    index, path = kinds()[kind](), tmp_path / "a.kvri"
+    index.save(path)
+    other = Index.load(path, "reference")
+    assert state(other) == state(index)
+    assert (other.code, other.metric) == (index.code, index.metric)
+    assert other.search(gaussian(3, 4, index.code.dim), 9)[0].tobytes() == (
+        index.search(gaussian(3, 4, index.code.dim), 9)[0].tobytes()
+    )
+    again = tmp_path / "b.kvri"
+    other.save(again)
+    assert again.read_bytes() == path.read_bytes()
+    more = gaussian(4, 5, index.code.dim)
+    assert index.add(more).tolist() == other.add(more).tolist()
+    assert state(other) == state(index)
+
+
+def test_a_loaded_index_is_mapped_and_never_written_through(tmp_path: Path) -> None:
+    path = tmp_path / "a.kvri"
+    filled(40, 24, keep_vectors=True).save(path)
+    before = path.read_bytes()
+    index = Index.load(path, "reference")
+    assert not index._store.stored.tiles.flags.owndata
+    assert not index._store.stored.tiles.flags.writeable
+    index.remove([0])
+    index.add(gaussian(2, 3, 24))
+    index.save(path)
+    assert path.read_bytes() != before
+    assert state(Index.load(path, "reference")) == state(index)
+
+
+def test_every_flipped_bit_and_every_cut_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.kvri"
+    kinds()["everything"]().save(path)
+    good = bytearray(path.read_bytes())
+    for bit in [*range(8 * 128), *range(8 * 128, 8 * len(good), 97)]:
+        good[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(good)
+        with pytest.raises(PageError, match=r"a\.kvri"):
+            Index.load(path, "reference")
+        good[bit // 8] ^= 1 << bit % 8
+    for size in (0, 3, 127, 128, 129, len(good) // 2, len(good) - 1):
+        path.write_bytes(good[:size])
+        with pytest.raises(PageError):
+            Index.load(path, "reference")
+    path.write_bytes(good + b"\0")
+    with pytest.raises(PageError, match="its header says"):
+        Index.load(path, "reference")
+
+
+#: Offset and format of a header field.
+FIELDS = {
+    "version": (4, "<H"),
+    "flags": (6, "<H"),
+    "dim": (8, "<I"),
+    "bits": (12, "<H"),
+    "kind": (14, "<H"),
+    "count": (24, "<Q"),
+    "next_id": (32, "<Q"),
+    "reserved": (100, "<I"),
+}
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("version", 2, "version 2, this kvassay reads 1"),
+        ("flags", 16, "bits that no index has"),
+        ("kind", 2, "bits that no index has"),
+        ("reserved", 1, "bits that no index has"),
+        ("dim", 0, "dim: 0"),
+        ("dim", 1 << 31, "outside 1"),
+        ("bits", 7, "bits: 7"),
+        ("count", 1 << 32, "its header says"),
+        ("count", (1 << 64) - 1, "its header says"),
+        ("count", 48, "next id 40"),
+        ("next_id", 39, "next id 39"),
+    ],
+)
+def test_headers_that_lie_are_refused(field: str, value: int, message: str, tmp_path: Path) -> None:
+    """With a checksum that is right: sizes are compared before anything is allocated."""
+    path = tmp_path / "a.kvri"
+    filled(40, 24).save(path)
+    data = bytearray(path.read_bytes())
+    offset, kind = FIELDS[field]
+    struct.pack_into(kind, data, offset, value)
+    struct.pack_into("<I", data, 124, zlib.crc32(data[:124]))
+    path.write_bytes(data)
+    with pytest.raises(PageError, match=message):
+        Index.load(path, "reference")
+
+
+def test_sound_checksums_over_senseless_numbers_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.kvri"
+    for what, message in (("scales", "scale"), ("vectors", "row 1"), ("ids", "occurs more")):
+        index = filled(20, 24, keep_vectors=True)
+        index.remove([19])
+        if what == "scales":
+            index._store._scales[3] = np.nan
+        elif what == "vectors":
+            index._vectors.view[1, 2] = np.inf  # type: ignore[union-attr]
+        else:
+            index._ids.view[1] = 0  # type: ignore[union-attr]
+        index.save(path)
+        with pytest.raises(PageError, match=message):
+            Index.load(path, "reference")
+
+
+def test_a_failed_write_leaves_the_old_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.kvri"
+    filled(40, 24).save(path)
+    before = path.read_bytes()
+
+    def full(handle: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(WriteError, match=r"cannot write index .*No space left"):
+        filled(10, 24).save(path)
+    assert path.read_bytes() == before
+    assert [entry.name for entry in tmp_path.iterdir()] == ["a.kvri"]
+
+
+def test_what_is_no_path_or_no_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="not the path"):
+        Index.load(3, "reference")  # type: ignore[arg-type]
+    with pytest.raises(PageError, match="cannot read index"):
+        Index.load(tmp_path / "none", "reference")
+    with pytest.raises(WriteError, match="cannot write index"):
+        filled().save(tmp_path / "no" / "folder")
