@@ -63,7 +63,7 @@ def good_records(exact: bool = True, scope: str = "default", wasm: bool = False)
     records = [declared(exact, wasm)]
     for rule in rulebook().rules:
         wanted = {"exact": exact, "bounded": not exact, "quantized": True}
-        wanted.update(wasm=wasm, native=not wasm, shipped=True)
+        wanted.update(wasm=wasm, native=not wasm, shipped=True, baseline=True)
         if rule.in_scope(scope) and all(wanted[name] for name in rule.requires):
             records.append(make(rule.check, good_value(rule), subject=rule.subject))
     records += [make("quality.note", 0.0, stage=stage) for stage in STAGES]
@@ -75,9 +75,14 @@ def kind_for(rule: Rule) -> dict[str, bool]:
     return {"exact": "bounded" not in rule.requires, "wasm": "wasm" in rule.requires}
 
 
-def question(scope: str = "default", *presets: str) -> Question:
+def question(scope: str = "default", *presets: str, baseline: str = "") -> Question:
     """TARGET with PRESET, or with the presets given."""
-    return Question(scope, (TARGET,), presets or (PRESET,))
+    return Question(scope, (TARGET,), presets or (PRESET,), baseline=baseline)
+
+
+def question_for(rule: Rule) -> Question:
+    """A question that this rule answers."""
+    return question(rule.scope, baseline="b.jsonl" if "baseline" in rule.requires else "")
 
 
 # --- tasks ----------------------------------------------------------------------------------------

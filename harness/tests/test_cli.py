@@ -207,7 +207,7 @@ def test_an_interrupted_gate_says_what_it_kept(
         (["gate", "--scope", "ful"], "'ful' is not one of"),
         (["gate", "--quick", "--depth", "full"], "contradict"),
         (["gate", "--from", "no.jsonl"], "no.jsonl: No such file or directory"),
-        (["gate", "--from", "x", "--quick"], "give only --scope and --report"),
+        (["gate", "--from", "x", "--quick"], "give only --scope, --baseline"),
         (["gate", "--jobs", "0"], "--jobs"),
         (["parity", "--nonsense"], "No such option"),
         (["gaet"], "No such command"),

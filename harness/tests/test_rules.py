@@ -6,7 +6,16 @@ import datetime
 import math
 
 import pytest
-from synthetic import PRESET, bad_values, good_records, good_value, kind_for, make, question
+from synthetic import (
+    PRESET,
+    bad_values,
+    good_records,
+    good_value,
+    kind_for,
+    make,
+    question,
+    question_for,
+)
 
 from kvassay.errors import KvassayError, RecordError, UnknownBackendError
 from kvassay.gate import judge
@@ -19,6 +28,7 @@ by_name = pytest.mark.parametrize("rule", RULES, ids=[rule.name for rule in RULE
 
 EXPECTED = {
     "run.errors": ("sum", None, 0),
+    "run.regressions": ("sum", None, 0),
     "parity.mismatches": ("sum", None, 0),
     "parity.cross_read": ("sum", None, 0),
     "parity.relative_error": ("max", None, 1),
@@ -65,7 +75,7 @@ def test_inside_its_bounds_a_rule_passes(rule: Rule) -> None:
 
 @by_name
 def test_beyond_a_bound_the_verdict_is_reject_and_names_the_rule(rule: Rule) -> None:
-    asked = question(rule.scope)
+    asked = question_for(rule)
     good = good_records(scope=rule.scope, **kind_for(rule))
     assert judge(good, asked).exit_status == 0
     for value in bad_values(rule):
@@ -78,7 +88,7 @@ def test_beyond_a_bound_the_verdict_is_reject_and_names_the_rule(rule: Rule) -> 
 @by_name
 def test_without_its_records_the_verdict_is_not_measured(rule: Rule) -> None:
     good = good_records(scope=rule.scope, **kind_for(rule))
-    judgement = judge([r for r in good if r.check != rule.check], question(rule.scope))
+    judgement = judge([r for r in good if r.check != rule.check], question_for(rule))
     assert judgement.exit_status == 2
     assert judgement.verdicts[0].named("not measured") == (rule.name,)
 
