@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 from .gate import PASS, REJECT, RUN, UNJUDGED, Judgement, Question, Verdict, concerns, judge
-from .noise import LEAST_PAIRS, Ratio, alarms, chance, interval
+from .noise import LEAST_PAIRS, Ratio, alarms, chance, interval, resolves
 from .presets import PRESETS
 from .records import Record
 from .suite import Target
@@ -83,7 +83,7 @@ def follow(
     for track in book.tracks:
         keys = [k for k, r in {**then, **now}.items() if track.follows(r)]
         found += [_change(track, then.get(k), now.get(k)) for k in keys]
-    return _settle(found, then, now, book.false_alarms)
+    return _settle(found, then, now, book)
 
 
 def _change(track: Track, then: Record | None, now: Record | None) -> Change:
@@ -119,26 +119,34 @@ def _exact_state(track: Track, before: float, after: float) -> ChangeState:
 
 
 def _settle(
-    changes: Sequence[Change], then: Mapping[Key, Record], now: Mapping[Key, Record], rate: float
+    changes: Sequence[Change], then: Mapping[Key, Record], now: Mapping[Key, Record], book: Tracks
 ) -> list[Change]:
-    """The states of ratios: ranks decide, over all of them at once."""
+    """The states of ratios: ranks decide, over all of them at once.
+
+    "Unchanged" is said only where the slowdown in question would have been found; where the
+    machine was too noisy for that, nothing was compared.
+    """
     pairs: dict[int, tuple[list[float], list[float]]] = {}
     for number, change in enumerate(changes):
         if change.track.kind == "ratio" and change.state == "unchanged":
             k = key(change.record)
             pairs[number] = (change.track.read(now[k]), change.track.read(then[k]))
     margins = {n: changes[n].track.tolerance for n in pairs}
+    rate = book.false_alarms
     slower = alarms([chance(a, b, margins[n]) for n, (a, b) in pairs.items()], rate)
     faster = alarms([chance(b, a, margins[n]) for n, (a, b) in pairs.items()], rate)
+    wanted = (book.slowdown, book.power, rate / max(1, len(pairs)))
+    clear = {n: resolves(a, b, margins[n], *wanted) for n, (a, b) in pairs.items()}
     settled = list(changes)
     for number, up, down in zip(pairs, slower, faster, strict=True):
         change, (new, old) = changes[number], pairs[number]
         state: ChangeState = "regressed" if up else "improved" if down else "unchanged"
         note = f"medians {_span(interval(old))}, now {_span(interval(new))}"
-        settled[number] = Change(
-            *(change.track, change.record, change.before, change.after),
-            *(state, change.comparisons, note),
-        )
+        counted = change.comparisons
+        if state == "unchanged" and not clear[number]:
+            state, counted = "missing", 0
+            note = f"too noisy to find {book.slowdown:.0%}: {note}"
+        settled[number] = replace(change, state=state, comparisons=counted, note=note)
     return settled
 
 

@@ -46,11 +46,13 @@ class Verdict:
 @dataclass(frozen=True)
 class Kind:
     """What a backend says of itself: it promises bits, it keeps its caches in a linear memory, its
-    files are those that this project ships; and whether it was held to a baseline."""
+    files are those that this project ships, it was built and is no plain Python; and whether it
+    was held to a baseline."""
 
     exact: bool = True
     wasm: bool = False
     shipped: bool = False
+    built: bool = True
     baseline: bool = False
 
     @classmethod
@@ -176,6 +178,7 @@ def applies(rule: Rule, kind: Kind, preset: str) -> bool:
         "wasm": kind.wasm,
         "native": not kind.wasm,
         "shipped": kind.shipped,
+        "built": kind.built,
         "baseline": kind.baseline,
     }
     return all(kinds[requirement] for requirement in rule.requires)
@@ -186,7 +189,8 @@ def kind_of(records: Iterable[Record], target: Target) -> Kind:
     for record in records:
         if record.check == "run.target" and concerns(record, target, record.preset):
             exact = bool(record.detail.get("exact", True))
-            return Kind.of(exact, record.detail.get("evidence", {}))
+            kind = Kind.of(exact, record.detail.get("evidence", {}))
+            return replace(kind, built=record.detail.get("build_id") != "")
     return Kind()
 
 

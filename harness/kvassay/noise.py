@@ -13,7 +13,7 @@ from statistics import median
 from typing import Final
 
 import numpy as np
-from scipy.stats import binom, false_discovery_control, mannwhitneyu
+from scipy.stats import binom, false_discovery_control, mannwhitneyu, norm
 
 #: Pairs under which two series of ratios are not compared: ranks of fewer reach no small rate.
 LEAST_PAIRS: Final = 10
@@ -43,11 +43,10 @@ def interval(values: Sequence[float]) -> Ratio:
     ordered = sorted(values)
     n = len(ordered)
 
-    def covered(low: int) -> float:
-        return float(1 - 2 * binom.cdf(low, n, 0.5))
-
-    low = max((i for i in range(n // 2) if covered(i) >= 0.95), default=0)
-    return Ratio(median(ordered), ordered[low], ordered[n - 1 - low], covered(low))
+    lows = np.arange(max(1, n // 2))
+    covered = 1 - 2 * binom.cdf(lows, n, 0.5)
+    low = int(max(lows[covered >= 0.95], default=0))
+    return Ratio(median(ordered), ordered[low], ordered[n - 1 - low], float(covered[low]))
 
 
 def chance(now: Sequence[float], before: Sequence[float], tolerance: float) -> float:
@@ -69,3 +68,29 @@ def alarms(chances: Sequence[float], rate: float) -> list[bool]:
     if not chances:
         return []
     return [bool(adjusted <= rate) for adjusted in false_discovery_control(chances)]
+
+
+def resolves(
+    now: Sequence[float],
+    before: Sequence[float],
+    tolerance: float,
+    slowdown: float,
+    power: float,
+    rate: float,
+) -> bool:
+    """Whether series this noisy and this long show a slowdown, beyond a tolerance, with `power`.
+
+    `rate` is that of false alarms of this one comparison. The errors of both medians are read from
+    their intervals, the rest is the power of a one-sided test of normal estimates: what is found
+    must stand `z(1 - rate) + z(power)` standard errors above the tolerance.
+    """
+    error = math.hypot(_error(now), _error(before))
+    distance = math.log1p(slowdown) - math.log1p(tolerance)
+    return distance >= float(norm.ppf(1 - rate) + norm.ppf(power)) * error
+
+
+def _error(values: Sequence[float]) -> float:
+    """Relative standard error of the median, from half the width of its interval."""
+    found = interval(values)
+    half = math.log(found.high / found.low) / 2
+    return half / float(norm.ppf((1 + found.confidence) / 2))

@@ -22,6 +22,7 @@ from .suggest import did_you_mean
 Kind = Literal["exact", "ratio"]
 #: The figure that is the record's value; any other is a key of its detail.
 VALUE: Final = "value"
+_SHARES: Final = ("false_alarms", "slowdown", "power")
 
 
 @dataclass(frozen=True)
@@ -49,10 +50,13 @@ class Track:
 
 @dataclass(frozen=True)
 class Tracks:
-    """All tracks, and the rate of false alarms at which a run's ratios are compared."""
+    """All tracks, and how a run's ratios are compared: the rate of false alarms over all of them,
+    and the slowdown that each comparison must be able to find, with what power."""
 
     tracks: tuple[Track, ...]
     false_alarms: float
+    slowdown: float
+    power: float
 
 
 @cache
@@ -67,10 +71,11 @@ def parse_tracks(text: str) -> Tracks:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise RecordError(f"rules.toml: not TOML ({error})") from None
-    rate = data.get("baseline", {}).get("false_alarms")
-    if not isinstance(rate, float) or not 0 < rate < 1:
-        raise RecordError("rules.toml: baseline: false_alarms must be a number between 0 and 1")
-    return Tracks(tuple(_parse(entry) for entry in data.get("track", ())), rate)
+    shares = {name: data.get("baseline", {}).get(name) for name in _SHARES}
+    for name, share in shares.items():
+        if not isinstance(share, float) or not 0 < share < 1:
+            raise RecordError(f"rules.toml: baseline: {name} must be a number between 0 and 1")
+    return Tracks(tuple(_parse(entry) for entry in data.get("track", ())), **shares)
 
 
 def _parse(entry: Mapping[str, Any]) -> Track:

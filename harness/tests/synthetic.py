@@ -63,7 +63,7 @@ def good_records(exact: bool = True, scope: str = "default", wasm: bool = False)
     records = [declared(exact, wasm)]
     for rule in rulebook().rules:
         wanted = {"exact": exact, "bounded": not exact, "quantized": True}
-        wanted.update(wasm=wasm, native=not wasm, shipped=True, baseline=True)
+        wanted.update(wasm=wasm, native=not wasm, shipped=True, built=True, baseline=True)
         if rule.in_scope(scope) and all(wanted[name] for name in rule.requires):
             records.append(make(rule.check, good_value(rule), subject=rule.subject))
     records += [make("quality.note", 0.0, stage=stage) for stage in STAGES]

@@ -22,7 +22,7 @@ Capture = pytest.CaptureFixture[str]
 DAY = datetime.date(2026, 11, 30)
 EXACT = Track("wasm.fuel", "instructions", "exact", 0.01, "r", DAY)
 RATIO = Track("performance.time", "ratios", "ratio", 0.03, "r", DAY)
-BOOK = Tracks((EXACT, RATIO), 0.01)
+BOOK = Tracks((EXACT, RATIO), 0.01, 0.10, 0.95)
 STEADY = [1.0 + 0.002 * (n % 7) for n in range(40)]
 
 
@@ -185,19 +185,20 @@ def test_machines_and_builds_that_differ_are_named() -> None:
 
 def test_the_shipped_tracks_follow_checks_of_rules_or_suites() -> None:
     book = tracks()
-    assert book.false_alarms == 0.01
+    assert (book.false_alarms, book.slowdown, book.power) == (0.01, 0.1, 0.95)
     assert {"wasm.fuel", "quality.next_token_kl"} <= {track.check for track in book.tracks}
-    assert all(0 < track.tolerance <= 0.1 for track in book.tracks)
+    assert all(0 <= track.tolerance <= 0.1 for track in book.tracks)
 
 
-HEAD = "[baseline]\nfalse_alarms = 0.01\n[[track]]\n"
+HEAD = "[baseline]\nfalse_alarms = 0.01\nslowdown = 0.1\npower = 0.9\n[[track]]\n"
 GOOD = 'check = "a.b"\nfigure = "value"\nkind = "exact"\ntolerance = 0\nreason = "r"\n'
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[baseline]\nfalse_alarms = 2.0\n", "between 0 and 1"),
+        (HEAD.replace("0.01", "2.0"), "false_alarms must be a number between 0 and 1"),
+        (HEAD.replace("power = 0.9", ""), "power must be a number between 0 and 1"),
         (f"{HEAD}{GOOD}", "date must be a date"),
         (f"{HEAD}{GOOD}date = 2026-01-01\nfigur = 1\n", "unknown field 'figur'"),
         (HEAD + GOOD.replace("exact", "rough"), "kind must be one of exact, ratio"),

@@ -24,7 +24,7 @@ from ..runner import (
     run,
     target_tasks,
 )
-from ..suite import Depth, Request
+from ..suite import Depth, Request, in_scope
 from .completing import (
     complete_backends,
     complete_presets,
@@ -42,7 +42,10 @@ SUITE_COMMANDS: Final = {
     "parity": "Bits of every backend against the reference",
     "memory": "Bytes billed and held, scratch, shadows and peaks",
     "quality": "Attention and next tokens of tiny and real models",
+    "performance": "Times, bytes and instructions beside fp16, by turns",
 }
+#: The scope of a suite's own command: the narrowest that has its rules.
+OWN_SCOPE: Final[dict[str, Scope]] = {"performance": "full"}
 
 #: Suites that compare bits: an emulator changes none, while time and memory under it mean nothing.
 BITS: Final = ("parity",)
@@ -196,12 +199,14 @@ def gate(
 
 
 def _suite_command(name: str) -> Callable[..., int]:
+    own = OWN_SCOPE.get(name, "default")
+
     def command(
         context: typer.Context,
         backend: Backends = None,
         variant: Variants = None,
         preset: Presets = None,
-        scope: ScopeName = "default",
+        scope: ScopeName = own,
         depth: DepthName = "full",
         json: JsonPath = None,
         report: ReportPath = None,
@@ -240,7 +245,11 @@ def _measure(question: Question, how: Execution, rejected: Sequence[Rejected] = 
     if how.json:  # what replays a failure belongs beside the results
         os.environ.setdefault("KVASSAY_REPLAY_DIR", str(how.json.resolve().parent))
     tasks = target_tasks(request.targets)
-    found = choose_suites(question.suites)
+    found = [
+        suite
+        for suite in choose_suites(question.suites)
+        if question.suites or in_scope(suite, question.scope)
+    ]
     foreign = any(map(is_foreign, request.targets))
     if request.targets:
         plan = plan_tasks(found, request, how.timeout) if foreign else collect_tasks(found, request)
