@@ -101,7 +101,7 @@ def test_noise_that_hides_ten_percent_is_called_so_and_no_pass() -> None:
 
 def test_enough_pairs_say_no_change() -> None:
     source = np.random.default_rng(4)
-    changes = [change for _ in range(4) for change in run_pair(source, ENOUGH)]
+    changes = [change for _ in range(4) for change in run_pair(source, 4 * ENOUGH)]
     assert {change.state for change in changes} == {"unchanged"}
 
 
