@@ -104,6 +104,27 @@ def memory(session: nox.Session) -> None:
 
 
 @nox.session(venv_backend="none")
+def bench(session: nox.Session) -> None:
+    """The performance suite over its full grid: `kvassay performance`, records and report kept."""
+    prepare(session)
+    files = ("--json", "performance.jsonl", "--report", "performance.html")
+    run(session, "kvassay", "performance", *files, *session.posargs)
+
+
+@nox.session(venv_backend="none")
+def asv(session: nox.Session) -> None:
+    """History of times, ratios and instructions: `nox -s asv -- continuous main HEAD`.
+
+    Without arguments the newest commit is measured and the pages are written to .asv/html.
+    """
+    prepare(session, "bench")
+    commands = [session.posargs] if session.posargs else [["run", "HEAD^!"], ["publish"]]
+    run(session, "asv", "machine", "--yes")
+    for command in commands:
+        run(session, "asv", *command)
+
+
+@nox.session(venv_backend="none")
 def browser(session: nox.Session) -> None:
     """The WebAssembly modules in Chromium, Firefox and Node: `kvassay gate --scope browser`.
 

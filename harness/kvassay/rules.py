@@ -21,7 +21,17 @@ RULES_VERSION: Final = 1
 State = Literal["pass", "reject", "not measured", "outside scope", "does not apply"]
 Scope = Literal["default", "full", "browser"]
 SCOPES: Final = get_args(Scope)
-REQUIREMENTS: Final = ("exact", "bounded", "quantized", "stored", "wasm", "native", "shipped")
+REQUIREMENTS: Final = (
+    "exact",
+    "bounded",
+    "quantized",
+    "stored",
+    "wasm",
+    "native",
+    "shipped",
+    "built",
+    "baseline",
+)
 STATISTICS: Final[Mapping[str, Callable[[Sequence[float]], float]]] = {
     "max": max,
     "min": min,

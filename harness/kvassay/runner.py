@@ -178,6 +178,8 @@ def run(
 ) -> Summary:
     """Run tasks, longest first, and give their records to `sink` as they come.
 
+    Those that must run alone come last, one at a time, in a worker process whatever the executor.
+
     Without `executor` each task runs in one of `jobs` worker processes, is killed after `timeout`
     seconds, and may crash without harm to others. Any `concurrent.futures` executor does instead;
     limits are then its own, and if it breaks, its unfinished tasks run again in fresh processes
@@ -190,14 +192,10 @@ def run(
     state = _State(tasks, sink, watch, summary, left)
     try:
         if executor is not None:
-            state.drain(executor)
-        if left:
-            with IsolatedPool(jobs or default_jobs(), timeout) as pool:
-                try:
-                    state.drain(pool)
-                except BaseException:
-                    pool.shutdown(wait=False, cancel_futures=True)
-                    raise
+            state.drain(executor, alone=False)
+        for alone in (False, True):
+            if any(tasks[index].alone == alone for index in left):
+                state.drain_isolated(1 if alone else jobs or default_jobs(), timeout, alone)
     except KeyboardInterrupt:
         summary.interrupted = True
         sink([_unfinished(tasks[index]) for index in left])
@@ -216,9 +214,19 @@ class _State:
     summary: Summary
     left: dict[int, None]
 
-    def drain(self, executor: Executor) -> None:
+    def drain_isolated(self, jobs: int, timeout: float, alone: bool) -> None:
+        """Run what is left and must run alone, or need not, in worker processes."""
+        with IsolatedPool(jobs, timeout) as pool:
+            try:
+                self.drain(pool, alone)
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+
+    def drain(self, executor: Executor, alone: bool) -> None:
         """Run what is left on an executor; tasks lost to a broken executor stay left."""
-        order = sorted(self.left, key=lambda index: -self.tasks[index].weight)
+        mine = (index for index in self.left if self.tasks[index].alone == alone)
+        order = sorted(mine, key=lambda index: -self.tasks[index].weight)
         try:
             futures = {executor.submit(execute, self.tasks[index]): index for index in order}
         except BrokenExecutor:

@@ -48,7 +48,7 @@ class Task:
     data).
 
     `label` is shown while it runs and names the test; `weight` is the expected cost in seconds,
-    for the progress bar.
+    for the progress bar. One that is `alone` runs after the others, with nothing beside it.
     """
 
     suite: str
@@ -59,6 +59,7 @@ class Task:
     preset: str = ""
     stage: str = ""
     weight: float = 1.0
+    alone: bool = False
 
     def load(self) -> Callable[..., list[Record]]:
         """Import the function. Raises ImportError, AttributeError or ValueError."""
@@ -72,7 +73,10 @@ class Task:
 
 
 class Suite(Protocol):
-    """What an entry point of the group `kvassay.suites` names."""
+    """What an entry point of the group `kvassay.suites` names.
+
+    One that has a `scope` other than "default" runs only in a gate of that scope, and by its name.
+    """
 
     name: str
 
@@ -89,6 +93,11 @@ def suites() -> dict[str, Suite]:
             raise RegistryError(f"two packages offer a suite named {point.name!r}; uninstall one")
         found[point.name] = point.load()
     return dict(sorted(found.items()))
+
+
+def in_scope(suite: Suite, scope: str) -> bool:
+    """Whether a gate of that scope runs the suite without being told."""
+    return getattr(suite, "scope", "default") in ("default", scope)
 
 
 def get_suite(name: str) -> Suite:

@@ -55,11 +55,20 @@ def _how(status: str, reason: str, tasks: int) -> str:
 
 def describe(record: Record) -> str:
     """A record in one line."""
-    owner = f"{record.backend}/{record.variant}" if record.backend else "all backends"
-    about = " ".join(part for part in (owner, record.preset, record.subject) if part)
     error = record.detail.get("error")
     measured = f"{figure(record.value)} {record.unit}, n = {record.comparisons:,}"
-    return f"{about}: {error or measured}"
+    return f"{owner(record)}: {error or measured}"
+
+
+def owner(record: Record) -> str:
+    """Whom and what a record is about, without its check."""
+    backend = f"{record.backend}/{record.variant}" if record.backend else "all backends"
+    return " ".join(part for part in (backend, record.preset, record.subject) if part)
+
+
+def about(record: Record) -> str:
+    """Check, owner and subject of a record: its place in a file."""
+    return f"{record.check}: {owner(record)}"
 
 
 def figure(value: float | None) -> str:

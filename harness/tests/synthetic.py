@@ -72,7 +72,8 @@ def good_records(
     records = [declared(exact, wasm)]
     for rule in rulebook().rules:
         wanted = {"exact": exact, "bounded": not exact, "quantized": True}
-        wanted.update(stored=stored, wasm=wasm, native=not wasm, shipped=True)
+        wanted.update(stored=stored, wasm=wasm, native=not wasm)
+        wanted.update(shipped=True, built=True, baseline=True)
         if rule.in_scope(scope) and all(wanted[name] for name in rule.requires):
             value = good_value(rule)
             records.append(make(rule.check, value, subject=rule.subject, preset=preset))
@@ -86,9 +87,15 @@ def kind_for(rule: Rule) -> dict[str, bool]:
     return {"exact": "bounded" not in rule.requires, **kinds}
 
 
-def question(scope: str = "default", *presets: str) -> Question:
+def question(scope: str = "default", *presets: str, baseline: str = "") -> Question:
     """TARGET with PRESET, or with the presets given."""
-    return Question(scope, (TARGET,), presets or (PRESET,))
+    return Question(scope, (TARGET,), presets or (PRESET,), baseline=baseline)
+
+
+def question_for(rule: Rule) -> Question:
+    """A question that this rule answers."""
+    baseline = "b.jsonl" if "baseline" in rule.requires else ""
+    return question(rule.scope, preset_for(rule), baseline=baseline)
 
 
 # --- tasks ----------------------------------------------------------------------------------------

@@ -173,6 +173,24 @@ def test_scope_full_measures_in_full_depth(monkeypatch: pytest.MonkeyPatch) -> N
     assert (request.scope, request.depth) == ("full", "full")
 
 
+def test_a_suite_of_another_scope_runs_there_and_by_its_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def asked(*arguments: str) -> list[str]:
+        timing = FakeSuite("performance", [task("measure", records=[])])
+        vars(timing)["scope"] = "full"
+        suites = [*suites_of(good_records()), timing]
+        use(monkeypatch, *suites)
+        run([*arguments, *ASKED, "-q"])
+        return [suite.name for suite in suites if suite.request]
+
+    assert "performance" not in asked("gate")
+    assert "performance" not in asked("gate", "--scope", "browser")
+    assert {"performance", "parity"} <= set(asked("gate", "--scope", "full"))
+    assert asked("gate", "--suite", "performance") == ["performance"]
+    assert asked("performance") == ["performance"]
+
+
 def test_by_default_every_variant_that_runs_is_judged_with_every_preset(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -208,7 +226,7 @@ def test_an_interrupted_gate_says_what_it_kept(
         (["gate", "--scope", "ful"], "'ful' is not one of"),
         (["gate", "--quick", "--depth", "full"], "contradict"),
         (["gate", "--from", "no.jsonl"], "no.jsonl: No such file or directory"),
-        (["gate", "--from", "x", "--quick"], "give only --scope and --report"),
+        (["gate", "--from", "x", "--quick"], "give only --scope, --baseline"),
         (["gate", "--jobs", "0"], "--jobs"),
         (["parity", "--nonsense"], "No such option"),
         (["gaet"], "No such command"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree
@@ -62,7 +63,14 @@ def measured() -> list[Record]:
     memory = make("memory.unbilled_bytes", 0.0, detail=detail)
     caches = [{"tokens": n, "billed": {"codes": 100 * n, "sinks": 0}} for n in (1024, 65536)]
     slope = make("memory.rss_slope", 0.01, detail={"caches": caches})
-    drawn = [kl, error, memory, slope]
+    steps = [
+        make("performance.decode", 1.0 * n, subject=f"{n} tokens, 1 KV and 4 query heads of 64",
+             detail={"tokens": n, "low": 0.9 * n, "high": 1.2 * n})
+        for n in (1024, 4096)
+    ]  # fmt: skip
+    place = {"bytes": 1000, "operations": 4000, "seconds": 1e-6, "bandwidth": 1e10, "peak": 1e11}
+    roof = make("performance.roofline", 0.1, subject="1024 tokens", detail=place)
+    drawn = [kl, error, memory, slope, *steps, roof]
     return [*good_records(), *drawn, machine_record(), *availability_records()]
 
 
@@ -121,6 +129,8 @@ def test_plots_hold_the_figures_of_the_records(drawn: dict[str, Plot]) -> None:
         "Attention output error by layer",
         "Memory by part",
         "Memory over tokens, reference/scalar",
+        "Latency over context, reference/scalar",
+        "Roofline",
     ]
     kl = drawn["Attention KL by layer"]
     assert kl.columns == ("layer", "turbo")
@@ -159,3 +169,19 @@ def test_writing_it(tmp_path: Path) -> None:
     assert path.read_text(encoding="utf-8").startswith("<!doctype html>")
     with pytest.raises(FileNotFoundError):
         write_report(tmp_path / "no" / "report.html", judge([]), [])
+
+
+def test_speed_is_drawn_from_what_was_measured() -> None:
+    found = {plot.title: plot for plot in plots(measured())}
+    latency = found["Latency over context, reference/scalar"]
+    assert latency.columns == ("tokens", "turbo, us")
+    assert latency.rows[1] == ("4,096", "4096 [3686, 4915]")
+    assert "1 KV and 4 query heads of 64" in latency.caption
+    roofline = found["Roofline"]
+    assert roofline.rows == (("reference/scalar turbo, 1024 tokens", "1,000", "4", "4", "10.0%"),)
+    assert "10 GB/s" in roofline.caption
+
+
+def test_a_figure_without_comparisons_is_not_drawn() -> None:
+    empty = [replace(r, comparisons=0) for r in measured() if r.suite == "performance"]
+    assert plots(empty) == []

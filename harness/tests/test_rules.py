@@ -15,6 +15,7 @@ from synthetic import (
     make,
     preset_for,
     question,
+    question_for,
 )
 
 from kvassay.errors import KvassayError, RecordError, UnknownBackendError
@@ -28,6 +29,7 @@ by_name = pytest.mark.parametrize("rule", RULES, ids=[rule.name for rule in RULE
 
 EXPECTED = {
     "run.errors": ("sum", None, 0),
+    "run.regressions": ("sum", None, 0),
     "parity.mismatches": ("sum", None, 0),
     "parity.cross_read": ("sum", None, 0),
     "parity.relative_error": ("max", None, 1),
@@ -77,7 +79,7 @@ def test_inside_its_bounds_a_rule_passes(rule: Rule) -> None:
 @by_name
 def test_beyond_a_bound_the_verdict_is_reject_and_names_the_rule(rule: Rule) -> None:
     preset = preset_for(rule)
-    asked = question(rule.scope, preset)
+    asked = question_for(rule)
     good = good_records(scope=rule.scope, **kind_for(rule))
     assert judge(good, asked).exit_status == 0
     for value in bad_values(rule):
@@ -90,8 +92,7 @@ def test_beyond_a_bound_the_verdict_is_reject_and_names_the_rule(rule: Rule) -> 
 @by_name
 def test_without_its_records_the_verdict_is_not_measured(rule: Rule) -> None:
     good = good_records(scope=rule.scope, **kind_for(rule))
-    asked = question(rule.scope, preset_for(rule))
-    judgement = judge([r for r in good if r.check != rule.check], asked)
+    judgement = judge([r for r in good if r.check != rule.check], question_for(rule))
     assert judgement.exit_status == 2
     assert judgement.verdicts[0].named("not measured") == (rule.name,)
 

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -117,6 +117,46 @@ def test_long_tasks_start_first() -> None:
     with Recording(1) as executor:
         gather([short, long], executor=executor)
     assert started == [long.label, short.label]
+
+
+def test_what_must_run_alone_runs_last_with_nothing_beside_it() -> None:
+    class Watching:
+        def __init__(self) -> None:
+            self.beside: list[set[bool]] = []
+            self.ended: list[bool] = []
+
+        def running(self, tasks: Sequence[Task]) -> None:
+            self.beside.append({task.alone for task in tasks})
+            if any(task.alone for task in tasks):
+                assert len(tasks) == 1
+
+        def done(self, task: Task, answer: Answer) -> None:
+            self.ended.append(task.alone)
+
+    plain = [task("sleep", seconds=0.5), task("sleep", seconds=0.4)]
+    alone = [replace(task("sleep", weight=9.0, seconds=s), alone=True) for s in (0.5, 0.3)]
+    watch = Watching()
+    records, summary = gather([*alone, *plain], jobs=2, watch=watch)
+    assert watch.ended == [False, False, True, True]
+    assert {True} in watch.beside
+    assert {True, False} not in watch.beside
+    assert summary.done == 4
+    assert [r.value for r in records if r.check == "quality.slept"] == [0.4, 0.5, 0.5, 0.3]
+
+
+def test_an_executor_is_not_given_what_must_run_alone() -> None:
+    given: list[str] = []
+
+    class Recording(ThreadPoolExecutor):
+        def submit(self, function: Any, /, *args: Any, **kwargs: Any) -> Any:
+            given.append(args[0].label)
+            return super().submit(function, *args, **kwargs)
+
+    alone = replace(task("sleep", seconds=0.0), alone=True)
+    with Recording(2) as executor:
+        _, summary = gather([alone, task("measure", records=[])], executor=executor, jobs=1)
+    assert given == ["measure"]
+    assert summary.done == 2
 
 
 def test_any_executor_runs_tasks() -> None:

@@ -24,7 +24,13 @@ from ..runner import (
     run,
     target_tasks,
 )
-from ..suite import Depth, Request
+from ..suite import Depth, Request, in_scope
+from .completing import (
+    complete_backends,
+    complete_presets,
+    complete_suites,
+    complete_variants,
+)
 from .modules import Rejected, try_modules
 from .progress import watching
 from .selecting import (
@@ -44,34 +50,62 @@ SUITE_COMMANDS: Final = {
     "memory": "Bytes billed and held, scratch, shadows and peaks",
     "quality": "Attention and next tokens of tiny and real models",
     "retrieval": "Stored vectors, mode by mode: recall, bits, bytes, latency",
+    "performance": "Times, bytes and instructions beside fp16, by turns",
 }
 #: Whose presets are ways to store vectors.
 STORED: Final = "retrieval"
+#: The scope of a suite's own command: the narrowest that has its rules.
+OWN_SCOPE: Final[dict[str, Scope]] = {"performance": "full"}
 
 #: Suites that compare bits: an emulator changes none, while time and memory under it mean nothing.
 BITS: Final = ("parity",)
 
 Backends = Annotated[
     list[str] | None,
-    typer.Option("--backend", help="Backend name or module:Class; repeatable (default: all)."),
+    typer.Option(
+        "--backend",
+        help="Backend name or module:Class; repeatable (default: all).",
+        autocompletion=complete_backends,
+    ),
 ]
 Wasm = Annotated[
     list[Path] | None,
     typer.Option("--wasm", help="A WebAssembly module of one's own, in a sandbox; repeatable."),
 ]
 Variants = Annotated[
-    list[str] | None, typer.Option("--variant", help="Variant; repeatable (default: all that run).")
+    list[str] | None,
+    typer.Option(
+        "--variant",
+        help="Variant; repeatable (default: all that run).",
+        autocompletion=complete_variants,
+    ),
 ]
 Presets = Annotated[
-    list[str] | None, typer.Option("--preset", help="Preset; repeatable (default: all).")
+    list[str] | None,
+    typer.Option(
+        "--preset", help="Preset; repeatable (default: all).", autocompletion=complete_presets
+    ),
 ]
 Suites = Annotated[
-    list[str] | None, typer.Option("--suite", help="Only this suite and its rules; repeatable.")
+    list[str] | None,
+    typer.Option(
+        "--suite",
+        help="Only this suite and its rules; repeatable.",
+        autocompletion=complete_suites,
+    ),
 ]
 JsonPath = Annotated[
     Path | None, typer.Option("--json", help="Write records to this file, one JSON line each.")
 ]
 ReportPath = Annotated[Path | None, typer.Option("--report", help="Write the HTML report here.")]
+JunitPath = Annotated[Path | None, typer.Option("--junit", help="Write JUnit XML here.")]
+MarkdownPath = Annotated[
+    Path | None, typer.Option("--markdown", help="Write a summary in Markdown here.")
+]
+Baseline = Annotated[
+    Path | None,
+    typer.Option("--baseline", help="Records of an earlier run: fail where figures got worse."),
+]
 Source = Annotated[
     Path | None, typer.Option("--from", help="Judge the records of this file; measure nothing.")
 ]
@@ -94,16 +128,26 @@ DEFAULT_MODEL: Final = "smollm2-135m"
 
 
 @dataclass(frozen=True)
+class Outputs:
+    """Files that say what was judged, and whether the terminal shows every record."""
+
+    report: Path | None
+    junit: Path | None = None
+    markdown: Path | None = None
+    verbose: bool = False
+
+
+@dataclass(frozen=True)
 class Execution:
     """How to run, as opposed to what."""
 
     json: Path | None
-    report: Path | None
+    outputs: Outputs
     model: str
     jobs: int | None
     timeout: float
     quiet: bool
-    verbose: bool
+    baseline: Path | None = None
 
 
 def add_to(app: typer.Typer) -> None:
@@ -126,6 +170,9 @@ def gate(
     depth: DepthName = None,
     json: JsonPath = None,
     report: ReportPath = None,
+    junit: JunitPath = None,
+    markdown: MarkdownPath = None,
+    baseline: Baseline = None,
     source: Source = None,
     model: Model = DEFAULT_MODEL,
     jobs: Jobs = None,
@@ -137,13 +184,13 @@ def gate(
 
     Writes results.jsonl and report.html, or the paths given. Scope full measures in full depth.
     """
-    report = report or Path("report.html")
+    outputs = Outputs(report or Path("report.html"), junit, markdown, is_verbose(context))
     if source is not None:
         if any((json, quick, depth, suite, backend, wasm, variant, preset)):
             raise KvassayError(
-                "--from judges what was recorded: give only --scope and --report with it"
+                "--from judges what was recorded: give only --scope, --baseline and files to write"
             )
-        return _judge_again(source, scope, context, report)
+        return _judge_again(source, scope, context, baseline, outputs)
     if quick and depth:
         raise KvassayError("--quick and --depth contradict each other: give one of them")
     modules, rejected = try_modules(wasm or ())
@@ -159,19 +206,22 @@ def gate(
         presets=product_presets() if quick and not preset else choose_presets(preset or []),
         suites=tuple(suite or ()),
         depth="quick" if quick else depth or ("full" if scope == "full" else "default"),
+        baseline=str(baseline or ""),
     )
     json = json or Path("results.jsonl")
-    how = Execution(json, report, model, jobs, timeout, quiet, is_verbose(context))
+    how = Execution(json, outputs, model, jobs, timeout, quiet, baseline)
     return _measure(question, how, rejected)
 
 
 def _suite_command(name: str) -> Callable[..., int]:
+    own = OWN_SCOPE.get(name, "default")
+
     def command(
         context: typer.Context,
         backend: Backends = None,
         variant: Variants = None,
         preset: Presets = None,
-        scope: ScopeName = "default",
+        scope: ScopeName = own,
         depth: DepthName = "full",
         json: JsonPath = None,
         report: ReportPath = None,
@@ -188,8 +238,8 @@ def _suite_command(name: str) -> Callable[..., int]:
             suites=(name,),
             depth=depth or "full",
         )
-        how = Execution(json, report, model, jobs, timeout, quiet, is_verbose(context))
-        return _measure(question, how)
+        outputs = Outputs(report, verbose=is_verbose(context))
+        return _measure(question, Execution(json, outputs, model, jobs, timeout, quiet))
 
     return command
 
@@ -198,6 +248,7 @@ def _measure(question: Question, how: Execution, rejected: Sequence[Rejected] = 
     """Run the suites, judge, print, write; the exit status. `rejected` are targets of the question
     that failed already: nothing more is run on them."""
     _check_worth_running(question, how.model)
+    earlier = _read_baseline(how.baseline)
     lost = {one.target for one in rejected}
     request = Request(
         targets=tuple(target for target in question.targets if target not in lost),
@@ -209,7 +260,11 @@ def _measure(question: Question, how: Execution, rejected: Sequence[Rejected] = 
     if how.json:  # what replays a failure belongs beside the results
         os.environ.setdefault("KVASSAY_REPLAY_DIR", str(how.json.resolve().parent))
     tasks = target_tasks(request.targets)
-    found = choose_suites(question.suites)
+    found = [
+        suite
+        for suite in choose_suites(question.suites)
+        if question.suites or in_scope(suite, question.scope)
+    ]
     foreign = any(map(is_foreign, request.targets))
     if request.targets:
         plan = plan_tasks(found, request, how.timeout) if foreign else collect_tasks(found, request)
@@ -228,8 +283,9 @@ def _measure(question: Question, how: Execution, rejected: Sequence[Rejected] = 
         keep(one.record for one in rejected)
         watch = stack.enter_context(watching(tasks, errors(), how.quiet))
         summary = run(tasks, keep, jobs=how.jobs, timeout=how.timeout, watch=watch)
+        keep(_held_to(earlier, records, question))
     judgement = judge(records, question)
-    _show(judgement, records, how.report, how.verbose)
+    _show(judgement, records, how.outputs)
     for one in rejected:
         rejection = f"rejected: {one.target.backend} {one.target.variant}: {one.reason}"
         output().print(rejection, markup=False, soft_wrap=True)
@@ -253,14 +309,35 @@ def _check_worth_running(question: Question, model: str) -> None:
         raise ModelError(f"model: {model!r} is neither {DEFAULT_MODEL} nor a GGUF file")
 
 
-def _judge_again(source: Path, scope: Scope, context: typer.Context, report: Path) -> int:
+def _judge_again(
+    source: Path, scope: Scope, context: typer.Context, baseline: Path | None, outputs: Outputs
+) -> int:
+    earlier = _read_baseline(baseline)
     records = list(read_records(source))
     question = Question.of(records)
     if context.get_parameter_source("scope").name != "DEFAULT":  # type: ignore[union-attr]
         question = replace(question, scope=scope)
+    if earlier is not None:  # instead of what an earlier baseline said
+        records = [record for record in records if record.check != "run.regressions"]
+        question = replace(question, baseline=str(baseline))
+        records += _held_to(earlier, records, question)
     judgement = judge(records, question)
-    _show(judgement, records, report, is_verbose(context))
+    _show(judgement, records, outputs)
     return _status(judgement)
+
+
+def _read_baseline(path: Path | None) -> list[Record] | None:
+    return None if path is None else list(read_records(path))
+
+
+def _held_to(
+    earlier: list[Record] | None, records: list[Record], question: Question
+) -> list[Record]:
+    if earlier is None:
+        return []
+    from ..comparing import regression_records  # statistics: slow to import
+
+    return regression_records(earlier, records, question)
 
 
 def _status(judgement: Judgement) -> int:
@@ -270,12 +347,21 @@ def _status(judgement: Judgement) -> int:
     return judgement.exit_status
 
 
-def _show(judgement: Judgement, records: list[Record], report: Path | None, verbose: bool) -> None:
-    if report:
+def _show(judgement: Judgement, records: list[Record], outputs: Outputs) -> None:
+    if outputs.report:
         from ..report import write_report  # draws plots: slow to import
 
-        write_report(report, judgement, records)
+        write_report(outputs.report, judgement, records)
+    if outputs.junit:
+        from ..report.junit import write_junit
+
+        write_junit(outputs.junit, judgement)
+    if outputs.markdown:
+        from ..report.markdown import write_markdown
+
+        write_markdown(outputs.markdown, judgement, records)
     print_variants(output(), judgement, records)
-    print_judgement(output(), judgement, verbose)
-    if report:
-        output().print(f"report: {report}", markup=False, soft_wrap=True)
+    print_judgement(output(), judgement, outputs.verbose)
+    for name in ("report", "junit", "markdown"):
+        if path := getattr(outputs, name):
+            output().print(f"{name}: {path}", markup=False, soft_wrap=True)

@@ -20,6 +20,7 @@ from ..registry import backends
 from ..rules import Outcome, Rule, rulebook
 from ..suite import Task
 from ..wording import figure, who
+from .completing import complete_rules
 from .selecting import choose_suites
 from .tables import print_records
 from .terminal import Verbose, is_verbose, output
@@ -58,7 +59,12 @@ def list_all(verbose: Verbose = False) -> int:
 
 def explain(
     context: typer.Context,
-    rule: Annotated[str, typer.Argument(help="Name of a rule, for instance parity.mismatches.")],
+    rule: Annotated[
+        str,
+        typer.Argument(
+            help="Name of a rule, for instance parity.mismatches.", autocompletion=complete_rules
+        ),
+    ],
     source: Annotated[
         Path | None, typer.Option("--from", help="Show the evidence in this file of records.")
     ] = None,

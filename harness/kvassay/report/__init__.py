@@ -6,11 +6,9 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
 from ..gate import Judgement
 from ..records import Record
-from ..wording import describe, figure, who
+from .pages import page
 from .plots import plots
 from .view import View
 
@@ -19,16 +17,7 @@ __all__ = ["render", "write_report"]
 
 def render(judgement: Judgement, records: Sequence[Record]) -> str:
     """The report as HTML: inline styles and SVG, no script, no network."""
-    environment = Environment(
-        loader=PackageLoader("kvassay", "report/templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {"describe": describe, "figure": figure, "who": who}
-    template = environment.get_template("report.html.j2")
-    return template.render(view=View.of(judgement, records), plots=plots(records))
+    return page("report.html.j2", view=View.of(judgement, records), plots=plots(records))
 
 
 def write_report(

@@ -1,68 +1,36 @@
-"""Plots as inline SVG whose colours are CSS variables, so that they follow light and dark."""
+"""Every plot of the report."""
 
 from __future__ import annotations
 
-import io
-import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
 
 import matplotlib
-from markupsafe import Markup
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ..presets import PRESETS
 from ..protocol import BYTE_PARTS
 from ..records import Record
 from ..rules import rulebook
+from .drawing import (
+    LIMIT,
+    SERIES,
+    STYLE,
+    WIDTH,
+    Plot,
+    colour,
+    draw_legend,
+    new_figure,
+    place,
+    to_svg,
+)
+from .speed import over_context, roofline
 
-#: Colours that matplotlib writes and the page's style sheet gives meaning to.
-_INK, _GRID, _LIMIT = "#000001", "#000002", "#000003"
-_SERIES: Final = tuple(f"#0000c{number}" for number in range(9))
-_VARIABLES: Final = {
-    _INK: "var(--ink)",
-    _GRID: "var(--line)",
-    _LIMIT: "var(--bad)",
-    **{colour: f"var(--series{number})" for number, colour in enumerate(_SERIES)},
-}
-_STYLE: Final[Any] = {
-    "svg.fonttype": "none",
-    "svg.hashsalt": "kvassay",
-    "font.size": 10,
-    "font.family": "sans-serif",
-    "text.color": _INK,
-    "axes.labelcolor": _INK,
-    "axes.edgecolor": _GRID,
-    "axes.titlesize": 10,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "xtick.color": _INK,
-    "ytick.color": _INK,
-    "grid.color": _GRID,
-    "grid.linewidth": 0.6,
-    "legend.frameon": False,
-    "legend.labelcolor": _INK,
-}
-_WIDTH: Final = 5.8
-
-
-@dataclass(frozen=True)
-class Plot:
-    """A picture, what it shows, and the same numbers as rows of text."""
-
-    title: str
-    caption: str
-    svg: Markup
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
+__all__ = ["Plot", "plots"]
 
 
 def plots(records: Iterable[Record]) -> list[Plot]:
     """Every plot that the records have numbers for."""
     found = list(records)
-    with matplotlib.rc_context(_STYLE):
+    with matplotlib.rc_context(STYLE):
         drawn = [
             _by_layer(
                 found,
@@ -80,6 +48,8 @@ def plots(records: Iterable[Record]) -> list[Plot]:
             ),
             _memory(found),
             *_over_tokens(found),
+            *over_context(found),
+            roofline(found),
         ]
     return [plot for plot in drawn if plot is not None]
 
@@ -99,27 +69,27 @@ def _by_layer(
         lines.setdefault(name, {int(n): float(v) for n, v in zip(layers, values, strict=True)})
     if not lines:
         return None
-    figure, axes = _figure()
+    figure, axes = new_figure()
     for name, values in lines.items():
         axes.plot(
-            list(values), list(values.values()), color=_colour(name), label=name,
+            list(values), list(values.values()), color=colour(name), label=name,
             linewidth=1.6, marker="o", markersize=3, linestyle=":" if "," in name else "-",
         )  # fmt: skip
     limit = _limit(check)
     if limit is not None:
         label = f"median limit {limit:g}"
-        axes.axhline(limit, color=_LIMIT, linestyle="--", linewidth=1, label=label)
+        axes.axhline(limit, color=LIMIT, linestyle="--", linewidth=1, label=label)
     if any(value > 0 for values in lines.values() for value in values.values()):
         axes.set_yscale("log")
     axes.set_xlabel("layer")
     axes.set_ylabel(unit)
     axes.grid(True, axis="y")
-    _legend(axes)
+    draw_legend(axes)
     rows = tuple(
         (str(layer), *(f"{v[layer]:.4g}" if layer in v else "-" for v in lines.values()))
         for layer in sorted(set().union(*lines.values()))
     )
-    return Plot(title, caption, _svg(figure, check), ("layer", *lines), rows)
+    return Plot(title, caption, to_svg(figure, check), ("layer", *lines), rows)
 
 
 def _memory(records: Sequence[Record]) -> Plot | None:
@@ -132,20 +102,20 @@ def _memory(records: Sequence[Record]) -> Plot | None:
             bars[name] = (int(record.detail.get("tokens", 0)), parts)
     if not bars:
         return None
-    names = sorted(bars, key=_place)
+    names = sorted(bars, key=place)
     shown = [part for part in BYTE_PARTS if any(bars[name][1].get(part) for name in names)]
-    figure, axes = _figure(1.4 + 0.3 * len(names))
+    figure, axes = new_figure(1.4 + 0.3 * len(names))
     left = [0.0] * len(names)
     for part in shown:
         widths = [bars[name][1].get(part, 0) / 2**20 for name in names]
-        colour = _SERIES[BYTE_PARTS.index(part)]
+        colour = SERIES[BYTE_PARTS.index(part)]
         axes.barh(names, widths, left=left, color=colour, label=part, height=0.6)
         left = [a + b for a, b in zip(left, widths, strict=True)]
     axes.invert_yaxis()
     axes.set_xlabel("MiB")
     axes.grid(True, axis="x")
     axes.set_axisbelow(True)
-    _legend(axes)
+    draw_legend(axes)
     rows = tuple(
         (name, f"{bars[name][0]:,}", *(f"{bars[name][1].get(part, 0):,.0f}" for part in shown))
         for name in names
@@ -153,7 +123,7 @@ def _memory(records: Sequence[Record]) -> Plot | None:
     return Plot(
         "Memory by part",
         "Bytes held after the tokens were appended, by what they hold.",
-        _svg(figure, "memory"),
+        to_svg(figure, "memory"),
         ("preset and backend", "tokens", *(f"{part}, bytes" for part in shown)),
         rows,
     )
@@ -172,16 +142,16 @@ def _over_tokens(records: Sequence[Record]) -> list[Plot]:
 
 
 def _panels(who: str, presets: Mapping[str, list[tuple[int, Mapping[str, float]]]]) -> Plot:
-    names = sorted(presets, key=_place)
+    names = sorted(presets, key=place)
     every = [parts for name in names for _, parts in presets[name]]
     shown = [part for part in BYTE_PARTS if any(parts.get(part) for parts in every)]
-    figure = Figure(figsize=(_WIDTH, 2.6), layout="constrained")
+    figure = Figure(figsize=(WIDTH, 2.6), layout="constrained")
     figure.patch.set_alpha(0)
     drawn = figure.subplots(1, len(names), sharey=True, squeeze=False)[0]
     for axes, name in zip(drawn, names, strict=True):
         tokens = [n / 1024 for n, _ in presets[name]]
         layers = [[parts.get(part, 0) / 2**20 for _, parts in presets[name]] for part in shown]
-        colours = [_SERIES[BYTE_PARTS.index(part)] for part in shown]
+        colours = [SERIES[BYTE_PARTS.index(part)] for part in shown]
         axes.stackplot(tokens, layers, colors=colours, labels=shown)
         axes.patch.set_alpha(0)
         axes.set_title(name)
@@ -199,35 +169,10 @@ def _panels(who: str, presets: Mapping[str, list[tuple[int, Mapping[str, float]]
     return Plot(
         f"Memory over tokens, {who}",
         "Bytes billed by part as the context grows, one layer of 4 KV heads of 128 channels.",
-        _svg(figure, f"tokens-{who}"),
+        to_svg(figure, f"tokens-{who}"),
         ("preset", "tokens", *(f"{part}, bytes" for part in shown)),
         rows,
     )
-
-
-def _figure(height: float = 3.2) -> tuple[Figure, Axes]:
-    figure = Figure(figsize=(_WIDTH, height), layout="constrained")
-    figure.patch.set_alpha(0)
-    axes = figure.add_subplot()
-    axes.patch.set_alpha(0)
-    return figure, axes
-
-
-def _legend(axes: Axes) -> None:
-    _, labels = axes.get_legend_handles_labels()
-    columns = 2 if max(map(len, labels)) > 18 else 3 if len(labels) <= 6 else 4
-    axes.figure.legend(loc="outside upper left", ncols=columns, fontsize=9)
-
-
-def _colour(name: str) -> str:
-    """A preset keeps its colour whatever else is drawn."""
-    return _SERIES[_place(name) % len(_SERIES)]
-
-
-def _place(name: str) -> int:
-    """Where the preset that a label begins with stands among the presets."""
-    preset = name.partition(",")[0]
-    return [*PRESETS, preset].index(preset)
 
 
 def _limit(check: str) -> float | None:
@@ -235,21 +180,3 @@ def _limit(check: str) -> float | None:
         if rule.check == check:
             return rule.maximum
     return None
-
-
-def _svg(figure: Figure, name: str) -> Markup:
-    """The figure for use inside a page: no fixed size, own ids, colours by variable."""
-    stream = io.StringIO()
-    figure.savefig(stream, format="svg", metadata={"Date": None})
-    text = stream.getvalue()
-    text = text[text.index("<svg") :]
-    text = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", text, count=1)
-    text = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", text, count=1)
-    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
-    prefix = re.sub(r"\W", "-", name)
-    text = re.sub(r'\bid="', f'id="{prefix}-', text)
-    text = re.sub(r'href="#', f'href="#{prefix}-', text)
-    text = text.replace("url(#", f"url(#{prefix}-")
-    for colour, variable in _VARIABLES.items():
-        text = text.replace(colour, variable)
-    return Markup(text)

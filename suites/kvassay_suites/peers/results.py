@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from kvassay.noise import Ratio, ratio
 from kvassay.records import Record
 
-from .rounds import Ratio, ratio
 from .session import NOT_MEASURED, TIME
 
 

@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Final
 
-from scipy.stats import binom
-
 from .protocol import NotMeasured
 
 #: Thread pools of the one who ran last stop spinning within this.
@@ -48,30 +46,3 @@ def take_turns(
             series[name].rounds.append(median(times))
             series[name].runs += len(times)
     return series
-
-
-@dataclass(frozen=True)
-class Ratio:
-    """Median of per-round ratios with a confidence interval of that median."""
-
-    median: float
-    low: float
-    high: float
-    confidence: float
-
-
-def ratio(times: Sequence[float], base: Sequence[float]) -> Ratio:
-    """How many times longer `times` took than `base`, round by round.
-
-    The interval is the sign test's: the two order statistics between which the true median lies
-    with at least 95 %, or the extremes with what they give (under six rounds), whatever the
-    distribution.
-    """
-    values = sorted(a / b for a, b in zip(times, base, strict=True))
-    n = len(values)
-
-    def covered(low: int) -> float:
-        return float(1 - 2 * binom.cdf(low, n, 0.5))
-
-    low = max((i for i in range(n // 2) if covered(i) >= 0.95), default=0)
-    return Ratio(median(values), values[low], values[n - 1 - low], covered(low))

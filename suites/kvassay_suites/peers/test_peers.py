@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from kvassay.errors import KvassayError
+from kvassay.noise import ratio
 from kvassay.records import Record, read_records
 
 from .__main__ import main
@@ -18,7 +19,7 @@ from .cases import CASES, Case, find_cases
 from .inputs import Inputs, attend64, logits64, make_inputs
 from .protocol import Best, NotMeasured, Sum, need
 from .results import Results
-from .rounds import ratio, take_turns
+from .rounds import take_turns
 from .session import NOT_MEASURED, PEERS, TIME, Plan, measure
 from .tables import render
 from .targets import TARGETS

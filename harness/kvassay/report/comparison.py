@@ -1,0 +1,26 @@
+"""A comparison of two runs as one HTML file."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from ..comparing import Comparison
+from .pages import page
+
+#: Changes of untracked figures that the page lists; the terminal's -v lists all.
+_FIGURES_SHOWN = 200
+
+
+def render_comparison(found: Comparison, names: tuple[str, str]) -> str:
+    """The comparison as HTML; `names` are those of the two files."""
+    headline = ("NO REGRESSION", "REGRESSION", "NOT COMPARABLE")[found.exit_status]
+    figures = found.figures[:_FIGURES_SHOWN]
+    return page("compare.html.j2", found=found, names=names, headline=headline, figures=figures)
+
+
+def write_comparison(
+    path: str | os.PathLike[str], found: Comparison, names: tuple[str, str]
+) -> None:
+    """Write the page; raises OSError where the path cannot be written."""
+    Path(path).write_text(render_comparison(found, names), encoding="utf-8")
