@@ -95,10 +95,13 @@ impl<'a, 'c, 'w> Job<'a, 'c, 'w> {
             self.worker.x[..used].copy_from_slice(&self.worker.ql[..used]);
         }
         self.kernels.forward(plan.transform(stream), &mut self.worker.x[..used]);
-        let qi = if signs { &mut self.worker.qi2 } else { &mut self.worker.qi };
-        let rows = self.worker.x.chunks_exact(d).zip(qi.chunks_exact_mut(d));
-        for (row, (z, qi)) in self.rows[..self.count].iter_mut().zip(rows) {
+        let worker = &mut *self.worker;
+        let (qi, codec) = if signs { (&mut worker.qi2, &plan.signs) } else { (&mut worker.qi, &plan.key) };
+        let prepared = worker.prepared[usize::from(signs)].chunks_exact_mut(d / 8);
+        let rows = worker.x.chunks_exact(d).zip(qi.chunks_exact_mut(d)).zip(prepared);
+        for (row, ((z, qi), prepared)) in self.rows[..self.count].iter_mut().zip(rows) {
             let qs = self.kernels.query8(z, qi);
+            self.kernels.prepare(codec, qi, prepared);
             *(if signs { &mut row.qs2 } else { &mut row.qs }) = if signs { qs } else { qs * plan.read };
         }
     }

@@ -2,7 +2,7 @@
 
 use super::MOST_ROWS;
 use super::job::{Job, widen};
-use crate::kernels::Fp16Rows;
+use crate::kernels::{Fp16Rows, Queries};
 use crate::layout::Part;
 use crate::plan::GROUP;
 use crate::scale;
@@ -49,7 +49,9 @@ impl<'c> Job<'_, 'c, '_> {
         let worker = &mut *self.worker;
         let unit = scale::load(plan.spec.scale_kind, stored, maximum, &mut worker.scale[..tokens]);
         let sums = &mut worker.sums[..(row1 - row0) * tokens];
-        self.kernels.keyscan(&plan.key, d, codes, tokens, &worker.qi[row0 * d..row1 * d], sums);
+        let prepared = &worker.prepared[0][row0 * d / 8..row1 * d / 8];
+        let queries = Queries { qi: &worker.qi[row0 * d..row1 * d], prepared };
+        self.kernels.keyscan(&plan.key, d, codes, tokens, queries, sums);
         for (r, sums) in (row0..row1).zip(sums.chunks_exact(tokens)) {
             let t = &mut worker.t[r * stride..][..tokens];
             self.kernels.logits(sums, &worker.scale[..tokens], self.rows[r].qs * unit, t);
@@ -64,7 +66,9 @@ impl<'c> Job<'_, 'c, '_> {
         let worker = &mut *self.worker;
         let unit = scale::load(plan.spec.scale_kind, stored, maximum, &mut worker.scale[..tokens]);
         let sums = &mut worker.sums[..(row1 - row0) * tokens];
-        self.kernels.keyscan(&plan.signs, d, codes, tokens, &worker.qi2[row0 * d..row1 * d], sums);
+        let prepared = &worker.prepared[1][row0 * d / 8..row1 * d / 8];
+        let queries = Queries { qi: &worker.qi2[row0 * d..row1 * d], prepared };
+        self.kernels.keyscan(&plan.signs, d, codes, tokens, queries, sums);
         for (r, sums) in (row0..row1).zip(sums.chunks_exact(tokens)) {
             let t = &mut worker.t[r * stride..][..tokens];
             let factor = self.rows[r].qs2 * unit * plan.sign_gain;

@@ -43,7 +43,7 @@ impl Sizes {
 
     /// Numbers of type i32.
     pub fn ints(&self) -> usize {
-        self.rows * self.wide
+        self.rows * (self.wide + self.row / 4)
     }
 
     /// Numbers of type i16.
@@ -87,6 +87,8 @@ pub struct Worker<'a> {
     pub(super) qi: &'a mut [i8],
     /// Their sign projections.
     pub(super) qi2: &'a mut [i8],
+    /// What the kernels prepared of both: rows of `d / 8`.
+    pub(super) prepared: [&'a mut [i32]; 2],
 }
 
 impl<'a> Worker<'a> {
@@ -108,7 +110,9 @@ impl<'a> Worker<'a> {
         let (ql, x, acc, total, recent) = (take(row), take(row), take(row), take(row), take(row));
         let (t, scale) = (take(sizes.rows * sizes.t_stride), take(sizes.scale));
         let (qi, qi2) = bytes.split_at_mut(row);
-        Self { sizes, ql, x, acc, total, recent, t, scale, sums: ints, w: words, qi, qi2 }
+        let (sums, prepared) = ints.split_at_mut(sizes.rows * sizes.wide);
+        let (keys, signs) = prepared.split_at_mut(row / 8);
+        Self { sizes, ql, x, acc, total, recent, t, scale, sums, w: words, qi, qi2, prepared: [keys, signs] }
     }
 
     /// Rows worked on together.

@@ -2,7 +2,7 @@
 //! since Rust neither contracts nor reorders.
 
 use super::Fp16Rows;
-use super::tiles::{pack, unpack};
+use super::tiles::{Codes, unpack};
 use crate::arith::{d16, ex2, rne};
 use crate::codec::{Codec, Span};
 use crate::half;
@@ -28,13 +28,6 @@ pub fn widen(x: &[u8], mean: &[u8], out: &mut [f32]) {
     }
     for (mean, out) in mean.as_chunks::<2>().0.iter().zip(out) {
         *out -= half::widen(u16::from_le_bytes(*mean));
-    }
-}
-
-#[inline(always)]
-fn multiply(x: &mut [f32], by: &[f32]) {
-    for (x, by) in x.iter_mut().zip(by) {
-        *x *= by;
     }
 }
 
@@ -71,48 +64,66 @@ pub fn hadamard(x: &mut [f32], block: usize) {
     }
 }
 
+/// A row with room for any index that a transform has, so that none need be checked.
+const ROOM: usize = MOST_CHANNELS.next_power_of_two();
+
+#[inline(always)]
+fn multiply(out: &mut [f32], x: &[f32], by: &[f32]) {
+    for ((out, x), by) in out.iter_mut().zip(x).zip(by) {
+        *out = x * by;
+    }
+}
+
 #[inline(always)]
 pub fn forward(t: &Transform, x: &mut [f32], hadamard: impl Fn(&mut [f32], usize)) {
-    let mut moved = [0.0; MOST_CHANNELS];
+    let mut room = [0.0; ROOM];
     for x in x.chunks_exact_mut(t.d) {
-        multiply(x, t.first());
-        hadamard(x, t.block);
+        multiply(&mut room[..t.d], x, t.first());
+        hadamard(&mut room[..t.d], t.block);
         if t.rounds == 2 {
-            for (moved, from) in moved.iter_mut().zip(t.order()) {
-                *moved = x[usize::from(*from)];
+            for ((x, from), sign) in x.iter_mut().zip(t.order()).zip(t.second()) {
+                *x = room[usize::from(*from) % ROOM] * sign;
             }
-            x.copy_from_slice(&moved[..t.d]);
-            multiply(x, t.second());
             hadamard(x, t.block);
+        } else {
+            x.copy_from_slice(&room[..t.d]);
         }
     }
 }
 
 #[inline(always)]
 pub fn inverse(t: &Transform, x: &mut [f32], hadamard: impl Fn(&mut [f32], usize)) {
-    let mut moved = [0.0; MOST_CHANNELS];
+    let mut room = [0.0; ROOM];
     for x in x.chunks_exact_mut(t.d) {
         hadamard(x, t.block);
         if t.rounds == 2 {
-            multiply(x, t.second());
-            for (x, to) in x.iter().zip(t.order()) {
-                moved[usize::from(*to)] = *x;
+            for ((x, to), sign) in x.iter().zip(t.order()).zip(t.second()) {
+                room[usize::from(*to) % ROOM] = x * sign;
             }
-            x.copy_from_slice(&moved[..t.d]);
-            hadamard(x, t.block);
+            hadamard(&mut room[..t.d], t.block);
+            multiply(x, &room[..t.d], t.first());
+        } else {
+            room[..t.d].copy_from_slice(x);
+            multiply(x, &room[..t.d], t.first());
         }
-        multiply(x, t.first());
     }
 }
 
-/// Codes of one span, with the number of thresholds known.
+/// Codes of one span and what they stand for, with the number of thresholds known.
 #[inline(always)]
-fn threshold<const N: usize>(thresholds: &[f32], sigma: f32, y: &[f32], codes: &mut [u8]) {
-    let th: [f32; N] = std::array::from_fn(|i| thresholds[i] * sigma);
+fn threshold<const N: usize>(span: &Span, sigma: f32, y: &[f32], codes: &mut [u8], centroids: &mut [f32]) {
+    let th: [f32; N] = std::array::from_fn(|i| span.thresholds[i] * sigma);
     let middle = N as u32 + 1;
-    for (y, code) in y.iter().zip(codes) {
-        let m: u32 = th.iter().map(|th| u32::from(y.abs() >= *th)).sum();
+    let positive: [f32; 8] = std::array::from_fn(|m| f32::from(span.table[(N + 1 + m) % 16]));
+    for ((y, code), centroid) in y.iter().zip(codes).zip(centroids) {
+        let (mut m, mut stands) = (0, positive[0]);
+        for i in 0..N {
+            let beyond = y.abs() >= th[i];
+            m += u32::from(beyond);
+            stands = if beyond { positive[i + 1] } else { stands };
+        }
         *code = if *y < 0.0 { middle - 1 - m } else { middle + m } as u8;
+        *centroid = if *y < 0.0 { -stands } else { stands };
     }
 }
 
@@ -146,14 +157,14 @@ pub fn quantize(codec: &Codec, unbiased: bool, y: &[f32], codes: &mut [u8], scal
         let sigma = (n2 * part).sqrt();
         for span in codec.spans() {
             let channels = span.first..span.first + span.channels;
-            let (y, codes) = (&y[channels.clone()], &mut codes[channels]);
+            let (y, codes, room) = (&y[channels.clone()], &mut codes[channels.clone()], &mut room[channels]);
             match span.bits {
-                2 => threshold::<1>(span.used(), sigma, y, codes),
-                3 => threshold::<3>(span.used(), sigma, y, codes),
-                _ => threshold::<7>(span.used(), sigma, y, codes),
+                2 => threshold::<1>(span, sigma, y, codes, room),
+                3 => threshold::<3>(span, sigma, y, codes, room),
+                _ => threshold::<7>(span, sigma, y, codes, room),
             }
         }
-        let centroid = centroids(codec, codes, &mut room);
+        let centroid = &room[..d];
         let e = d16(y, centroid);
         *scale = if unbiased { n2 / e } else { e / d16(centroid, centroid) };
     }
@@ -222,21 +233,45 @@ pub fn affine_values(bits: usize, r: &[f32], codes: &mut [u8]) -> (u16, u16) {
 }
 
 #[inline(always)]
-pub fn pack_keys(codec: &Codec, d: usize, codes: &[u8], mut tiles: &mut [u8]) {
+pub fn pack_keys(codec: &Codec, d: usize, codes: &[u8], mut tiles: &mut [u8], pack: impl Fn(&Codes, usize, &mut [u8])) {
     for block in codes.chunks_exact(16 * d) {
         for span in codec.spans() {
             for channel in (span.first..span.first + span.channels).step_by(4) {
-                let tile = std::array::from_fn(|i| block[i / 4 * d + channel + i % 4]);
+                let mut tile = [[0; 4]; 16];
+                for (lane, row) in tile.iter_mut().zip(block.chunks_exact(d)) {
+                    *lane = *row[channel..].first_chunk().expect("four channels");
+                }
                 let (out, rest) = tiles.split_at_mut(span.tile_bytes());
-                pack(&tile, span.bits, out);
+                pack(tile.as_flattened().try_into().expect("64 codes"), span.bits, out);
                 tiles = rest;
             }
         }
     }
 }
 
+/// Four rows of codes as 16 lanes of four.
 #[inline(always)]
-pub fn pack_values(codec: &Codec, d: usize, codes: &[u8], mut tiles: &mut [u8]) {
+fn lanes(rows: [&[u8; 16]; 4]) -> Codes {
+    let mut quads = [0u32; 16];
+    for (i, quad) in quads.iter_mut().enumerate() {
+        let [a, b, c, d] = rows.map(|row| u32::from(row[i]));
+        *quad = a | b << 8 | c << 16 | d << 24;
+    }
+    let mut tile = [0; 64];
+    for (bytes, quad) in tile.as_chunks_mut::<4>().0.iter_mut().zip(quads) {
+        *bytes = quad.to_le_bytes();
+    }
+    tile
+}
+
+#[inline(always)]
+pub fn pack_values(
+    codec: &Codec,
+    d: usize,
+    codes: &[u8],
+    mut tiles: &mut [u8],
+    pack: impl Fn(&Codes, usize, &mut [u8]),
+) {
     let tokens = codes.len() / d;
     for span in codec.spans() {
         let mut channel = span.first;
@@ -245,10 +280,18 @@ pub fn pack_values(codec: &Codec, d: usize, codes: &[u8], mut tiles: &mut [u8]) 
             // The last group of a span may be 8 channels wide, with twice the tokens.
             let width = (end - channel).min(16);
             for token in (0..tokens).step_by(64 / width) {
-                let tile = std::array::from_fn(|i| {
-                    let (lane, summand) = (i / 4, i % 4);
-                    codes[(token + lane / width * 4 + summand) * d + channel + lane % width]
-                });
+                let tile = if width == 16 {
+                    lanes([0, 1, 2, 3].map(|s| codes[(token + s) * d + channel..].first_chunk().expect("16 channels")))
+                } else {
+                    let eight = |token: usize| codes[token * d + channel..].first_chunk::<8>().expect("8 channels");
+                    let both = [0, 1, 2, 3].map(|s| {
+                        let mut row = [0; 16];
+                        row[..8].copy_from_slice(eight(token + s));
+                        row[8..].copy_from_slice(eight(token + 4 + s));
+                        row
+                    });
+                    lanes(both.each_ref())
+                };
                 let (out, rest) = tiles.split_at_mut(span.tile_bytes());
                 pack(&tile, span.bits, out);
                 tiles = rest;
@@ -293,32 +336,52 @@ pub fn query15(q: &[f32], step: &[f32], qi: &mut [i16]) -> f32 {
 }
 
 /// What the codes of a tile stand for.
+type Words = [i16; 64];
+/// Tiles that are decoded at once.
+const TILES: usize = 32;
+
 #[inline(always)]
-fn decode<const BITS: usize>(span: &Span, tile: &[u8]) -> [i16; 64] {
-    let table: [i16; 16] = span.table.map(i16::from);
-    unpack::<BITS>(tile).map(|code| table[usize::from(code & 15)])
+fn decode<const BITS: usize>(table: &[i16; 16], tiles: &[u8], out: &mut [Words; TILES]) {
+    for (tile, out) in tiles.chunks_exact(8 * BITS).zip(out) {
+        *out = unpack::<BITS>(tile).map(|code| table[usize::from(code & 15)]);
+    }
 }
 
-/// Sums of a block of 16 tokens over the channels of a span.
+/// `sums[i] += x[2 i] * w[2 i mod 4] + x[2 i + 1] * w[2 i + 1 mod 4]`, each tile with the next four of w.
 #[inline(always)]
-fn scan_span<const BITS: usize, Q: Copy + Into<i32>>(
-    span: &Span,
-    d: usize,
-    tiles: &[u8],
-    q: &[Q],
-    sums: &mut [[i32; 16]],
-) {
-    let rows = sums.len();
-    for (n, tile) in tiles.chunks_exact(8 * BITS).enumerate() {
-        let x = decode::<BITS>(span, tile);
-        let channel = span.first + 4 * n;
-        for (row, sums) in sums.iter_mut().enumerate().take(rows) {
-            let q: &[Q; 4] = q[row * d + channel..].first_chunk().expect("four channels");
-            let q = q.map(Into::into);
-            for (lane, sum) in sums.iter_mut().enumerate() {
-                let x = &x[4 * lane..4 * lane + 4];
-                *sum +=
-                    i32::from(x[0]) * q[0] + i32::from(x[1]) * q[1] + i32::from(x[2]) * q[2] + i32::from(x[3]) * q[3];
+fn add_words(x: &[Words], w: &[i16], sums: &mut [i32; 32]) {
+    for (x, w) in x.iter().zip(w.as_chunks::<4>().0) {
+        for (i, sum) in sums.iter_mut().enumerate() {
+            let s = 2 * i % 4;
+            *sum += i32::from(x[2 * i]) * i32::from(w[s]) + i32::from(x[2 * i + 1]) * i32::from(w[s + 1]);
+        }
+    }
+}
+
+/// A run of tiles of a span, for rows of w of which each tile takes `4 * step`: the second four go to the upper lanes.
+#[inline(always)]
+fn add_run(span: &Span, tiles: &[u8], w: &[i16], stride: usize, step: usize, sums: &mut [[i32; 32]]) {
+    let table = span.table.map(i16::from);
+    let mut x = [[0; 64]; TILES];
+    for (n, tiles) in tiles.chunks(TILES * span.tile_bytes()).enumerate() {
+        match span.bits {
+            1 => decode::<1>(&table, tiles, &mut x),
+            2 => decode::<2>(&table, tiles, &mut x),
+            3 => decode::<3>(&table, tiles, &mut x),
+            _ => decode::<4>(&table, tiles, &mut x),
+        }
+        let count = tiles.len() / span.tile_bytes();
+        for (row, sums) in sums.iter_mut().enumerate() {
+            let w = &w[row * stride + n * TILES * 4 * step..][..count * 4 * step];
+            if step == 1 {
+                add_words(&x[..count], w, sums);
+            } else {
+                for (x, w) in x.iter().zip(w.as_chunks::<8>().0) {
+                    for (i, sum) in sums.iter_mut().enumerate() {
+                        let s = 2 * i % 4 + i / 16 * 4;
+                        *sum += i32::from(x[2 * i]) * i32::from(w[s]) + i32::from(x[2 * i + 1]) * i32::from(w[s + 1]);
+                    }
+                }
             }
         }
     }
@@ -327,72 +390,62 @@ fn scan_span<const BITS: usize, Q: Copy + Into<i32>>(
 /// Rows that a scan takes at once.
 const ROWS: usize = 8;
 
+/// The sum of each lane.
 #[inline(always)]
-pub fn keyscan<Q: Copy + Into<i32>>(codec: &Codec, d: usize, tiles: &[u8], tokens: usize, q: &[Q], out: &mut [i32]) {
-    let block_bytes = codec.bytes(16);
+fn lane(sums: &[i32; 32], lane: usize) -> i32 {
+    sums[2 * lane] + sums[2 * lane + 1]
+}
+
+#[inline(always)]
+pub fn keyscan(codec: &Codec, d: usize, tiles: &[u8], tokens: usize, q: &[i8], out: &mut [i32]) {
+    let mut wide = [0; ROWS * MOST_CHANNELS];
     for (q, out) in q.chunks(ROWS * d).zip(out.chunks_mut(ROWS * tokens)) {
-        let rows = q.len() / d;
-        for (block, tiles) in tiles.chunks_exact(block_bytes).take(tokens / 16).enumerate() {
-            let mut sums = [[0; 16]; ROWS];
-            let mut rest = tiles;
-            for span in codec.spans() {
-                let (tiles, after) = rest.split_at(span.bytes(16));
-                rest = after;
-                match span.bits {
-                    1 => scan_span::<1, Q>(span, d, tiles, q, &mut sums[..rows]),
-                    2 => scan_span::<2, Q>(span, d, tiles, q, &mut sums[..rows]),
-                    3 => scan_span::<3, Q>(span, d, tiles, q, &mut sums[..rows]),
-                    _ => scan_span::<4, Q>(span, d, tiles, q, &mut sums[..rows]),
-                }
-            }
-            for (row, sums) in sums[..rows].iter().enumerate() {
-                out[row * tokens + 16 * block..][..16].copy_from_slice(sums);
-            }
+        for (wide, q) in wide.iter_mut().zip(q) {
+            *wide = i16::from(*q);
         }
+        keyscan15(codec, d, tiles, tokens, &wide[..q.len()], out);
     }
 }
 
 #[inline(always)]
-fn sum_bits<const BITS: usize>(span: &Span, tiles: &[u8], tokens: usize, w: &[i16], out: &mut [i32]) {
-    let rows = w.len() / tokens;
-    let mut channel = 0;
-    let mut rest = tiles;
-    while channel < span.channels {
-        let width = (span.channels - channel).min(16);
-        let (group, after) = rest.split_at(tokens * width * BITS / 8);
-        rest = after;
-        let mut sums = [[0i32; 16]; ROWS];
-        for (n, tile) in group.chunks_exact(8 * BITS).enumerate() {
-            let x = decode::<BITS>(span, tile);
-            for (row, sums) in sums[..rows].iter_mut().enumerate() {
-                let w = &w[row * tokens..][..tokens];
-                for lane in 0..16 {
-                    let token = (64 / width) * n + lane / width * 4;
-                    let (w, x) = (&w[token..token + 4], &x[4 * lane..4 * lane + 4]);
-                    for s in 0..4 {
-                        sums[lane] += i32::from(x[s]) * i32::from(w[s]);
-                    }
+pub fn keyscan15(codec: &Codec, d: usize, tiles: &[u8], tokens: usize, q: &[i16], out: &mut [i32]) {
+    for (q, out) in q.chunks(ROWS * d).zip(out.chunks_mut(ROWS * tokens)) {
+        let rows = q.len() / d;
+        for (block, tiles) in tiles.chunks_exact(codec.bytes(16)).take(tokens / 16).enumerate() {
+            let mut sums = [[0; 32]; ROWS];
+            let mut rest = tiles;
+            for span in codec.spans() {
+                let (tiles, after) = rest.split_at(span.bytes(16));
+                rest = after;
+                add_run(span, tiles, &q[span.first..], d, 1, &mut sums[..rows]);
+            }
+            for (row, sums) in sums[..rows].iter().enumerate() {
+                for (i, out) in out[row * tokens + 16 * block..][..16].iter_mut().enumerate() {
+                    *out = lane(sums, i);
                 }
             }
         }
-        for (row, sums) in sums[..rows].iter_mut().enumerate() {
-            for lane in width..16 {
-                sums[lane - width] += sums[lane]; // the second half of the tokens, where it is apart
-            }
-            out[row * span.channels + channel..][..width].copy_from_slice(&sums[..width]);
-        }
-        channel += width;
     }
 }
 
 #[inline(always)]
 pub fn valuesum(span: &Span, tiles: &[u8], tokens: usize, w: &[i16], out: &mut [i32]) {
     for (w, out) in w.chunks(ROWS * tokens).zip(out.chunks_mut(ROWS * span.channels)) {
-        match span.bits {
-            1 => sum_bits::<1>(span, tiles, tokens, w, out),
-            2 => sum_bits::<2>(span, tiles, tokens, w, out),
-            3 => sum_bits::<3>(span, tiles, tokens, w, out),
-            _ => sum_bits::<4>(span, tiles, tokens, w, out),
+        let rows = w.len() / tokens;
+        let (mut channel, mut rest) = (0, tiles);
+        while channel < span.channels {
+            let width = (span.channels - channel).min(16);
+            let (group, after) = rest.split_at(tokens * width * span.bits / 8);
+            rest = after;
+            let mut sums = [[0; 32]; ROWS];
+            add_run(span, group, w, tokens, 16 / width, &mut sums[..rows]);
+            for (row, sums) in sums[..rows].iter().enumerate() {
+                for (i, out) in out[row * span.channels + channel..][..width].iter_mut().enumerate() {
+                    // In a group of eight channels the upper lanes are the same ones, of other tokens.
+                    *out = lane(sums, i) + if width == 8 { lane(sums, i + 8) } else { 0 };
+                }
+            }
+            channel += width;
         }
     }
 }

@@ -3,6 +3,8 @@
 //! Each gives the bits of the numeric contract. A kernel owns no state and knows nothing of pages, masks or
 //! chunks. Rows of several query heads of one KV head go together, so that what is decoded is shared.
 
+#[cfg(target_arch = "x86_64")]
+mod avx2;
 mod body;
 pub mod control;
 mod scalar;
@@ -42,11 +44,13 @@ pub trait Kernels: Sync {
 
     /// The integer query of z with bound 127; the result is its scale.
     fn query8(&self, z: &[f32], qi: &mut [i8]) -> f32;
-    /// The integer query of `q * step` with bound 16256; the result is its scale.
+    /// What `keyscan` wants to know of an integer query beyond itself, d / 8 numbers.
+    fn prepare(&self, _codec: &Codec, _qi: &[i8], _prepared: &mut [i32]) {}
+    /// The integer query of `q * step` with bound 16256, in the order that `keyscan15` reads; the result is its scale.
     fn query15(&self, q: &[f32], step: &[f32], qi: &mut [i16]) -> f32;
 
     /// `out[row][token]` = sum over channels of q `[row][channel]` times what the code stands for.
-    fn keyscan(&self, codec: &Codec, d: usize, tiles: &[u8], tokens: usize, q: &[i8], out: &mut [i32]);
+    fn keyscan(&self, codec: &Codec, d: usize, tiles: &[u8], tokens: usize, q: Queries<'_>, out: &mut [i32]);
     /// The same with a query of 15 bits.
     fn keyscan15(&self, codec: &Codec, d: usize, tiles: &[u8], tokens: usize, q: &[i16], out: &mut [i32]);
     /// One span: `out[row][channel]` = sum over tokens of w `[row][token]`, 0 ..= 16383, times what the code stands
@@ -71,7 +75,8 @@ pub trait Kernels: Sync {
     fn affine_logits(&self, sum: &[i32], scale: f32, bias: f32, t: &mut [f32]);
     /// `t = t + bias`.
     fn shift(&self, t: &mut [f32], bias: f32);
-    /// Weights `p * scale` as 14 bits; the result is the largest. Zeros where that is below 2^-60.
+    /// Weights `p * scale` as 14 bits in the order that `valuesum` reads; the result is the largest. Zeros where that is
+    /// below 2^-60.
     fn weigh(&self, p: &[f32], scale: &[f32], iw: &mut [i16]) -> f32;
     /// `acc = acc * al + f32(sum) * f`.
     fn blend(&self, acc: &mut [f32], sum: &[i32], al: f32, f: f32);
@@ -83,6 +88,15 @@ pub trait Kernels: Sync {
     fn crc32(&self, crc: u32, data: &[u8]) -> u32 {
         crate::crc::crc32(crc, data)
     }
+}
+
+/// Integer queries of 7 bits, and what `prepare` made of each.
+#[derive(Clone, Copy)]
+pub struct Queries<'a> {
+    /// `[rows][d]`.
+    pub qi: &'a [i8],
+    /// `[rows][d / 8]`.
+    pub prepared: &'a [i32],
 }
 
 /// Rows of fp16 of one head, `stride` bytes apart.
@@ -117,11 +131,18 @@ impl<'a> Fp16Rows<'a> {
 pub enum Variant {
     /// Plain Rust.
     Scalar,
+    /// AVX2 and F16C.
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
 }
 
 impl Variant {
     /// All that were built for this machine.
-    pub const ALL: &'static [Variant] = &[Variant::Scalar];
+    pub const ALL: &'static [Variant] = &[
+        Variant::Scalar,
+        #[cfg(target_arch = "x86_64")]
+        Variant::Avx2,
+    ];
 
     /// Its name.
     pub fn name(self) -> &'static str {
@@ -132,6 +153,8 @@ impl Variant {
     pub const fn c_name(self) -> &'static CStr {
         match self {
             Self::Scalar => c"scalar",
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 => c"avx2",
         }
     }
 
@@ -139,6 +162,11 @@ impl Variant {
     pub fn kernels(self) -> Result<&'static dyn Kernels> {
         match self {
             Self::Scalar => Ok(&Scalar),
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 => match avx2::Avx2::find() {
+                Some(found) => Ok(found),
+                None => Err(Error::new(Kind::Variant, "this CPU has no AVX2 or no F16C")),
+            },
         }
     }
 

@@ -1,6 +1,7 @@
 //! The portable variant.
 
-use super::{Fp16Rows, Kernels, body};
+use super::tiles::pack;
+use super::{Fp16Rows, Kernels, Queries, body};
 use crate::codec::{Codec, Span};
 use crate::transform::Transform;
 
@@ -33,10 +34,10 @@ impl Kernels for Scalar {
         body::affine_values(bits, r, codes)
     }
     fn pack_keys(&self, codec: &Codec, d: usize, codes: &[u8], tiles: &mut [u8]) {
-        body::pack_keys(codec, d, codes, tiles);
+        body::pack_keys(codec, d, codes, tiles, pack);
     }
     fn pack_values(&self, codec: &Codec, d: usize, codes: &[u8], tiles: &mut [u8]) {
-        body::pack_values(codec, d, codes, tiles);
+        body::pack_values(codec, d, codes, tiles, pack);
     }
     fn query8(&self, z: &[f32], qi: &mut [i8]) -> f32 {
         body::query8(z, qi)
@@ -44,11 +45,11 @@ impl Kernels for Scalar {
     fn query15(&self, q: &[f32], step: &[f32], qi: &mut [i16]) -> f32 {
         body::query15(q, step, qi)
     }
-    fn keyscan(&self, codec: &Codec, d: usize, tiles: &[u8], tokens: usize, q: &[i8], out: &mut [i32]) {
-        body::keyscan(codec, d, tiles, tokens, q, out);
+    fn keyscan(&self, codec: &Codec, d: usize, tiles: &[u8], tokens: usize, q: Queries<'_>, out: &mut [i32]) {
+        body::keyscan(codec, d, tiles, tokens, q.qi, out);
     }
     fn keyscan15(&self, codec: &Codec, d: usize, tiles: &[u8], tokens: usize, q: &[i16], out: &mut [i32]) {
-        body::keyscan(codec, d, tiles, tokens, q, out);
+        body::keyscan15(codec, d, tiles, tokens, q, out);
     }
     fn valuesum(&self, span: &Span, tiles: &[u8], tokens: usize, w: &[i16], out: &mut [i32]) {
         body::valuesum(span, tiles, tokens, w, out);

@@ -46,31 +46,42 @@ fn spread(bits: &[u8], unit: u8, codes: &mut Codes) {
 /// Writes a tile of `bits`-bit codes.
 #[inline(always)]
 pub fn pack(codes: &Codes, bits: usize, tile: &mut [u8]) {
+    pack_with(codes, bits, tile, gather);
+}
+
+/// The same; `gather(codes, bit)` gives one bit of each code.
+#[inline(always)]
+pub fn pack_with(codes: &Codes, bits: usize, tile: &mut [u8], gather: impl Fn(&Codes, u32) -> u64) {
     match bits {
         4 => {
+            let tile: &mut [u8; 32] = tile.first_chunk_mut().expect("a tile of 4 bits");
             for j in 0..32 {
                 tile[j] = codes[j] | codes[j + 32] << 4;
             }
         }
         2 | 3 => {
-            let two = |code: u8| code & 3;
+            let low: &mut [u8; 16] = tile.first_chunk_mut().expect("a tile of 2 or 3 bits");
             for j in 0..16 {
-                tile[j] = two(codes[j]) | two(codes[j + 16]) << 2 | two(codes[j + 32]) << 4 | two(codes[j + 48]) << 6;
+                low[j] = (codes[j] & 3) | (codes[j + 16] & 3) << 2 | (codes[j + 32] & 3) << 4 | codes[j + 48] << 6;
             }
             if bits == 3 {
-                gather(codes, 2, &mut tile[16..]);
+                tile[16..24].copy_from_slice(&gather(codes, 2).to_le_bytes());
             }
         }
-        _ => gather(codes, 0, tile),
+        _ => tile[..8].copy_from_slice(&gather(codes, 0).to_le_bytes()),
     }
 }
 
 /// Bit `bit` of each code.
 #[inline(always)]
-fn gather(codes: &Codes, bit: u32, tile: &mut [u8]) {
-    for (codes, byte) in codes.as_chunks::<8>().0.iter().zip(&mut tile[..8]) {
-        *byte = codes.iter().rev().fold(0, |byte, code| byte << 1 | code >> bit & 1);
+fn gather(codes: &Codes, bit: u32) -> u64 {
+    let mut bits = 0;
+    for (i, codes) in codes.as_chunks::<8>().0.iter().enumerate() {
+        let ones = u64::from_le_bytes(*codes) >> bit & 0x0101_0101_0101_0101;
+        // The product brings bit 8 k to bit 56 + k; no sum of what is below carries.
+        bits |= (ones.wrapping_mul(0x0102_0408_1020_4080) >> 56) << (8 * i);
     }
+    bits
 }
 
 #[cfg(test)]
