@@ -3,6 +3,7 @@
 use super::MOST_ROWS;
 use super::job::Job;
 use crate::arith::{ex2, tree};
+use crate::layout::Part;
 
 /// A row that takes part in a page: what it was, what is added.
 #[derive(Clone, Copy, Default)]
@@ -28,7 +29,9 @@ impl Job<'_, '_, '_> {
         if row0 >= row1 {
             return;
         }
+        self.ask_for(page + 1, Part::KeyCodes);
         self.page_logits(page, row0, row1);
+        self.ask_for(page + 1, Part::ValueCodes);
         let mut active = [Active::default(); MOST_ROWS];
         let mut count = 0;
         for r in row0..row1 {
@@ -42,6 +45,13 @@ impl Job<'_, '_, '_> {
         }
         if count > 0 {
             self.page_values(page, &active[..count]);
+        }
+    }
+
+    /// Pages lie apart, and what fetches ahead by itself stops at the end of each stream.
+    fn ask_for(&self, page: u64, part: Part) {
+        if page < self.call.sealed {
+            self.kernels.prefetch(&self.call.page(page)[self.call.plan.layout.range(part, self.head)]);
         }
     }
 

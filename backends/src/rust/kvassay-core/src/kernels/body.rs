@@ -347,22 +347,31 @@ fn decode<const BITS: usize>(table: &[i16; 16], tiles: &[u8], out: &mut [Words; 
     }
 }
 
-/// `sums[i] += x[2 i] * w[2 i mod 4] + x[2 i + 1] * w[2 i + 1 mod 4]`, each tile with the next four of w.
+/// A lane's four words, twice: what eight products take.
+type Quad = [i16; 8];
+
+/// Adds products of all words of tiles; of each tile the lower half with quad `STEP n`, the upper with the next if
+/// `STEP` is 2.
 #[inline(always)]
-fn add_words(x: &[Words], w: &[i16], sums: &mut [i32; 32]) {
-    for (x, w) in x.iter().zip(w.as_chunks::<4>().0) {
-        for (i, sum) in sums.iter_mut().enumerate() {
-            let s = 2 * i % 4;
-            *sum += i32::from(x[2 * i]) * i32::from(w[s]) + i32::from(x[2 * i + 1]) * i32::from(w[s + 1]);
+fn add_words<const STEP: usize>(x: &[Words], w: &[Quad], sums: &mut [i32; 64]) {
+    for (k, sums) in sums.as_chunks_mut::<8>().0.iter_mut().enumerate() {
+        let mut eight = *sums;
+        for (x, w) in x.iter().zip(w.as_chunks::<STEP>().0) {
+            let (x, w): (&[i16; 8], _) = (&x.as_chunks().0[k], &w[k / 4 * (STEP - 1)]);
+            for i in 0..8 {
+                eight[i] += i32::from(x[i]) * i32::from(w[i]);
+            }
         }
+        *sums = eight;
     }
 }
 
-/// A run of tiles of a span, for rows of w of which each tile takes `4 * step`: the second four go to the upper lanes.
+/// A run of tiles of a span, for rows of w of which each tile takes `4 * step` words.
 #[inline(always)]
-fn add_run(span: &Span, tiles: &[u8], w: &[i16], stride: usize, step: usize, sums: &mut [[i32; 32]]) {
+fn add_run(span: &Span, tiles: &[u8], w: &[i16], stride: usize, step: usize, sums: &mut [[i32; 64]]) {
     let table = span.table.map(i16::from);
     let mut x = [[0; 64]; TILES];
+    let mut quads = [[0; 8]; 2 * TILES];
     for (n, tiles) in tiles.chunks(TILES * span.tile_bytes()).enumerate() {
         match span.bits {
             1 => decode::<1>(&table, tiles, &mut x),
@@ -373,15 +382,12 @@ fn add_run(span: &Span, tiles: &[u8], w: &[i16], stride: usize, step: usize, sum
         let count = tiles.len() / span.tile_bytes();
         for (row, sums) in sums.iter_mut().enumerate() {
             let w = &w[row * stride + n * TILES * 4 * step..][..count * 4 * step];
-            if step == 1 {
-                add_words(&x[..count], w, sums);
-            } else {
-                for (x, w) in x.iter().zip(w.as_chunks::<8>().0) {
-                    for (i, sum) in sums.iter_mut().enumerate() {
-                        let s = 2 * i % 4 + i / 16 * 4;
-                        *sum += i32::from(x[2 * i]) * i32::from(w[s]) + i32::from(x[2 * i + 1]) * i32::from(w[s + 1]);
-                    }
-                }
+            for (quad, w) in quads.iter_mut().zip(w.as_chunks::<4>().0) {
+                *quad = [w[0], w[1], w[2], w[3], w[0], w[1], w[2], w[3]];
+            }
+            match step {
+                1 => add_words::<1>(&x[..count], &quads, sums),
+                _ => add_words::<2>(&x[..count], &quads, sums),
             }
         }
     }
@@ -392,8 +398,8 @@ const ROWS: usize = 8;
 
 /// The sum of each lane.
 #[inline(always)]
-fn lane(sums: &[i32; 32], lane: usize) -> i32 {
-    sums[2 * lane] + sums[2 * lane + 1]
+fn lane(sums: &[i32; 64], lane: usize) -> i32 {
+    sums[4 * lane..4 * lane + 4].iter().sum()
 }
 
 #[inline(always)]
@@ -412,7 +418,7 @@ pub fn keyscan15(codec: &Codec, d: usize, tiles: &[u8], tokens: usize, q: &[i16]
     for (q, out) in q.chunks(ROWS * d).zip(out.chunks_mut(ROWS * tokens)) {
         let rows = q.len() / d;
         for (block, tiles) in tiles.chunks_exact(codec.bytes(16)).take(tokens / 16).enumerate() {
-            let mut sums = [[0; 32]; ROWS];
+            let mut sums = [[0; 64]; ROWS];
             let mut rest = tiles;
             for span in codec.spans() {
                 let (tiles, after) = rest.split_at(span.bytes(16));
@@ -437,7 +443,7 @@ pub fn valuesum(span: &Span, tiles: &[u8], tokens: usize, w: &[i16], out: &mut [
             let width = (span.channels - channel).min(16);
             let (group, after) = rest.split_at(tokens * width * span.bits / 8);
             rest = after;
-            let mut sums = [[0; 32]; ROWS];
+            let mut sums = [[0; 64]; ROWS];
             add_run(span, group, w, tokens, 16 / width, &mut sums[..rows]);
             for (row, sums) in sums[..rows].iter().enumerate() {
                 for (i, out) in out[row * span.channels + channel..][..width].iter_mut().enumerate() {

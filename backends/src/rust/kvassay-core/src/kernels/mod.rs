@@ -84,6 +84,8 @@ pub trait Kernels: Sync {
     fn blend_affine(&self, acc: &mut [f32], sum: &[i32], al: f32, scale: f32, offset: f32, be: f32);
     /// `acc = acc * al + x * be`.
     fn blend_rows(&self, acc: &mut [f32], x: &[f32], al: f32, be: f32);
+    /// Asks for bytes that are read soon.
+    fn prefetch(&self, _bytes: &[u8]) {}
     /// CRC-32 as in zlib.
     fn crc32(&self, crc: u32, data: &[u8]) -> u32 {
         crate::crc::crc32(crc, data)

@@ -51,6 +51,7 @@ impl Kernels for Avx2 {
         tiles::pack_keys => fn pack_keys(codec: &Codec, d: usize, codes: &[u8], tiles: &mut [u8]);
         tiles::pack_values => fn pack_values(codec: &Codec, d: usize, codes: &[u8], tiles: &mut [u8]);
         body::query8 => fn query8(z: &[f32], qi: &mut [i8]) -> f32;
+        scan::prefetch => fn prefetch(bytes: &[u8]);
         scan::prepare => fn prepare(codec: &Codec, q: &[i8], prepared: &mut [i32]);
         scan::query15 => fn query15(q: &[f32], step: &[f32], qi: &mut [i16]) -> f32;
         scan::keyscan => fn keyscan(codec: &Codec, d: usize, tiles: &[u8], tokens: usize, q: Queries<'_>, out: &mut [i32]);

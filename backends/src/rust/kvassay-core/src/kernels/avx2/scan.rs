@@ -83,14 +83,17 @@ fn keyscan_rows<const R: usize>(
         for span in codec.spans() {
             let (tiles, after) = rest.split_at(span.bytes(16));
             rest = after;
-            let q = std::array::from_fn(|r| &q[r * d + span.first..][..span.channels]);
-            let starts = std::array::from_fn(|r| &prepared[r * d / 8 + windows..(r + 1) * d / 8]);
+            let (mut of_rows, mut starts) = ([&q[..0]; R], [&prepared[..0]; R]);
+            for (r, (q, prepared)) in q.chunks_exact(d).zip(prepared.chunks_exact(d / 8)).enumerate() {
+                of_rows[r] = &q[span.first..span.first + span.channels];
+                starts[r] = &prepared[windows..];
+            }
             match (span.bits, window(span)) {
-                (1, _) => keyscan_span::<R, 1, 8>(span, tiles, starts, q, &mut sums),
-                (2, 4) => keyscan_span::<R, 2, 4>(span, tiles, starts, q, &mut sums),
-                (2, _) => keyscan_span::<R, 2, 8>(span, tiles, starts, q, &mut sums),
-                (3, _) => keyscan_span::<R, 3, 2>(span, tiles, starts, q, &mut sums),
-                _ => keyscan_span::<R, 4, 2>(span, tiles, starts, q, &mut sums),
+                (1, _) => keyscan_span::<R, 1, 8>(span, tiles, starts, of_rows, &mut sums),
+                (2, 4) => keyscan_span::<R, 2, 4>(span, tiles, starts, of_rows, &mut sums),
+                (2, _) => keyscan_span::<R, 2, 8>(span, tiles, starts, of_rows, &mut sums),
+                (3, _) => keyscan_span::<R, 3, 2>(span, tiles, starts, of_rows, &mut sums),
+                _ => keyscan_span::<R, 4, 2>(span, tiles, starts, of_rows, &mut sums),
             }
             windows += (span.channels / 4).div_ceil(window(span));
         }
@@ -100,6 +103,7 @@ fn keyscan_rows<const R: usize>(
     }
 }
 
+#[inline(never)] // in one body the constants of all cases stay in registers and the sums do not
 #[target_feature(enable = "avx2")]
 fn keyscan_span<const R: usize, const BITS: usize, const WINDOW: usize>(
     span: &Span,
@@ -191,7 +195,10 @@ fn keyscan15_rows<const R: usize>(codec: &Codec, d: usize, tiles: &[u8], tokens:
         for span in codec.spans() {
             let (tiles, after) = rest.split_at(span.bytes(16));
             rest = after;
-            let w = std::array::from_fn(|r| &q[r * d + span.first..][..span.channels]);
+            let mut w = [&q[..0]; R];
+            for (w, q) in w.iter_mut().zip(q.chunks_exact(d)) {
+                *w = &q[span.first..span.first + span.channels];
+            }
             add_tiles::<R>(span, 0, tiles, false, w, &mut sums);
         }
         for (r, sums) in sums.into_iter().enumerate() {
@@ -221,7 +228,11 @@ fn sums_of<const R: usize>(w: [&[i16]; R]) -> [i32; R] {
 
 #[target_feature(enable = "avx2")]
 fn valuesum_rows<const R: usize>(span: &Span, tiles: &[u8], tokens: usize, w: &[i16], out: &mut [i32]) {
-    let w: [&[i16]; R] = std::array::from_fn(|r| &w[r * tokens..(r + 1) * tokens]);
+    let mut of_rows = [&w[..0]; R];
+    for (of_row, w) in of_rows.iter_mut().zip(w.chunks_exact(tokens)) {
+        *of_row = w;
+    }
+    let w = of_rows;
     let start = sums_of(w);
     let mut rest = tiles;
     let mut channel = 0;
@@ -266,6 +277,7 @@ fn add_tiles<const R: usize>(span: &Span, offset: i8, tiles: &[u8], half: bool, 
 }
 
 /// A tile takes the next `STEP` quads of words, as `pair` orders them: with two, one for each register.
+#[inline(never)] // in one body the constants of all cases stay in registers and the sums do not
 #[target_feature(enable = "avx2")]
 fn add_bits<const R: usize, const BITS: usize, const STEP: usize>(
     table: __m256i,
@@ -306,4 +318,12 @@ pub fn query15(q: &[f32], step: &[f32], qi: &mut [i16]) -> f32 {
     let scale = body::query15(q, step, qi);
     pair(qi);
     scale
+}
+
+/// Asks for bytes that are read soon, into the second-level cache.
+#[target_feature(enable = "avx2")]
+pub fn prefetch(bytes: &[u8]) {
+    for line in bytes.chunks(64) {
+        _mm_prefetch::<_MM_HINT_T1>(line.as_ptr().cast());
+    }
 }
