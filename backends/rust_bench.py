@@ -50,34 +50,39 @@ def filled(library: str, variant: str, spec: Spec, tokens: int) -> Cache:
     return cache
 
 
+def attends(cache: Cache, q: FloatArray) -> Callable[[], None]:
+    """A call that attends."""
+
+    def call() -> None:
+        cache.attend(0, q)
+
+    return call
+
+
+def appends(cache: Cache, x: FloatArray, calls: int) -> Callable[[], None]:
+    """A call that appends this often; what is appended at once goes into an empty cache."""
+
+    def call() -> None:
+        if calls == 1:
+            cache.reset()
+        for _ in range(calls):
+            cache.append(0, x, x)
+
+    return call
+
+
 def cases(variant: str) -> Iterator[Case]:
     """Name and what to time, by library."""
     for preset, shape, tokens, queries in ATTEND:
         spec = kvassay.preset(preset, **shape)
         q = rows(queries, spec, spec.query_heads)
-        caches = {name: filled(name, variant, spec, tokens) for name in LIBRARIES}
         what = f"attend {preset} {spec.kv_heads}/{spec.query_heads} d{spec.head_dim}"
-        yield (
-            f"{what}, {queries} x {tokens}",
-            {name: lambda c=cache, q=q: c.attend(0, q) for name, cache in caches.items()},  # type: ignore[misc]
-        )
+        timed = {name: attends(filled(name, variant, spec, tokens), q) for name in LIBRARIES}
+        yield f"{what}, {queries} x {tokens}", timed
     for preset, tokens, calls in APPEND:
         spec = kvassay.preset(preset, **LARGE)
         x = rows(tokens, spec, spec.kv_heads)
-
-        def run(cache: Cache, x: FloatArray = x, calls: int = calls) -> None:
-            cache.reset()
-            for _ in range(calls):
-                cache.append(0, x, x)
-
-        caches = {name: filled(name, variant, spec, 200) for name in LIBRARIES}
-        if calls > 1:
-
-            def run(cache: Cache, x: FloatArray = x, calls: int = calls) -> None:
-                for _ in range(calls):
-                    cache.append(0, x, x)
-
-        timed = {name: lambda c=cache, run=run: run(c) for name, cache in caches.items()}  # type: ignore[misc]
+        timed = {n: appends(filled(n, variant, spec, 200), x, calls) for n in LIBRARIES}
         yield f"append {preset}, {calls} x {tokens}", timed
 
 
