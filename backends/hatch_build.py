@@ -1,8 +1,8 @@
 """Compiles the C sources with the zig compiler of the `ziglang` wheel: the native library and the
-WebAssembly modules.
+WebAssembly modules. Has `rust_build.py` build the Rust library, where there is a cargo.
 
 As a hatchling hook it runs in every wheel build and every `pip install`, editable or not; as a
-script (`python backends/hatch_build.py`) it rebuilds both in a checkout, in place.
+script (`python backends/hatch_build.py`) it rebuilds all in a checkout, in place.
 """
 
 import hashlib
@@ -36,6 +36,7 @@ HEADERS: tuple[str, ...] = (
     *(BUILD_INFO["SHARE_HEADER_NAME"], BUILD_INFO["RETRIEVAL_HEADER_NAME"]),
 )
 RECORD: str = BUILD_INFO["RECORD_NAME"]
+RUST_RECIPE = BACKENDS / "rust_build.py"
 
 _COMMON_FLAGS = (
     "-std=c11",
@@ -349,12 +350,16 @@ class NativeBuildHook(BuildHookInterface[Any]):
         assert isinstance(modules, dict)
         made += [WASM / "_lib" / module["file"] for module in modules.values()]
         made.append(WASM / "_lib" / RECORD)
+        recipe = runpy.run_path(str(RUST_RECIPE))
+        rust = recipe["build"](target.triple, target == host_target())
+        self.app.display_info(f"Rust library: {rust.get('build_id') or rust['reason']}")
+        made += [recipe["OUTPUT"] / name for name in (RECORD, rust.get("library")) if name]
         build_data["artifacts"] += [str(path.relative_to(BACKENDS.parent)) for path in made]
 
 
 def main() -> int:
-    """Rebuild the library and the modules of this checkout; one of them with `native` or `wasm`."""
-    wanted = sys.argv[1:] or ["native", "wasm"]
+    """Rebuild what this checkout has; of it only what is named: `native`, `wasm`, `rust`."""
+    wanted = sys.argv[1:] or ["native", "wasm", *(["rust"] if RUST_RECIPE.is_file() else [])]
     try:
         if "native" in wanted:
             record = build(host_target(), NATIVE / "_lib")
@@ -362,6 +367,10 @@ def main() -> int:
         if "wasm" in wanted:
             record = build_wasm(WASM / "_lib")
             print(f"{WASM / '_lib'}\nbuild id {record['build_id']}")
+        if "rust" in wanted:
+            recipe = runpy.run_path(str(RUST_RECIPE))
+            rust = recipe["build"](host_target().triple, here=True)
+            print(f"{recipe['OUTPUT']}\nRust: {rust.get('build_id') or rust['reason']}")
     except BuildError as error:
         print(error, file=sys.stderr)
         return 1

@@ -1,0 +1,83 @@
+//! One page: logits, softmax and values of the rows that attend it (numeric contract, section 10, steps 1 to 4).
+
+use super::MOST_ROWS;
+use super::job::Job;
+use crate::arith::{ex2, tree};
+use crate::layout::Part;
+
+/// A row that takes part in a page: what it was, what is added.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Active {
+    pub row: usize,
+    pub al: f32,
+    pub be: f32,
+}
+
+/// Pages whose largest logit is this far below the maximum are skipped.
+const NEGLIGIBLE: f32 = -40.0;
+
+impl Job<'_, '_, '_> {
+    pub fn attend_page(&mut self, page: u64) {
+        let (mut row0, mut row1) = (self.count, 0);
+        for r in 0..self.count {
+            let (from, to) = self.attended(r, page);
+            if from < to {
+                row0 = row0.min(r);
+                row1 = r + 1;
+            }
+        }
+        if row0 >= row1 {
+            return;
+        }
+        self.ask_for(page + 1, Part::KeyCodes);
+        self.page_logits(page, row0, row1);
+        self.ask_for(page + 1, Part::ValueCodes);
+        let mut active = [Active::default(); MOST_ROWS];
+        let mut count = 0;
+        for r in row0..row1 {
+            let (from, to) = self.attended(r, page);
+            if from < to
+                && let Some(found) = self.page_softmax(r, from, to, count)
+            {
+                active[count] = found;
+                count += 1;
+            }
+        }
+        if count > 0 {
+            self.page_values(page, &active[..count]);
+        }
+    }
+
+    /// Pages lie apart, and what fetches ahead by itself stops at the end of each stream.
+    fn ask_for(&self, page: u64, part: Part) {
+        if page < self.call.sealed {
+            self.kernels.prefetch(&self.call.page(page)[self.call.plan.layout.range(part, self.head)]);
+        }
+    }
+
+    /// Weights of a row into place `i` of t; None where the page is skipped.
+    fn page_softmax(&mut self, r: usize, from: usize, to: usize, i: usize) -> Option<Active> {
+        let (stride, tokens) = (self.worker.t_stride(), self.call.plan.page_tokens());
+        let row = &mut self.rows[r];
+        row.touched = true;
+        let mp = self.kernels.maximum(&self.worker.t[r * stride + from..r * stride + to]);
+        let before = row.chunk.m.unwrap_or(mp);
+        row.chunk.m = Some(before);
+        if mp - before < NEGLIGIBLE {
+            return None;
+        }
+        if i != r {
+            self.worker.t.copy_within(r * stride + from..r * stride + to, i * stride + from);
+        }
+        let t = &mut self.worker.t[i * stride..][..tokens];
+        t[..from].fill(0.0);
+        t[to..].fill(0.0);
+        let mut stripes = [0.0; 16];
+        self.kernels.exponentials(&mut t[from..to], mp, &mut stripes, from);
+        let m = if mp > before { mp } else { before };
+        let (al, be) = (ex2(before - m), ex2(mp - m));
+        row.chunk.l = row.chunk.l * al + tree(stripes) * be;
+        row.chunk.m = Some(m);
+        Some(Active { row: r, al, be })
+    }
+}

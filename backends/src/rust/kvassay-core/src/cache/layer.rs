@@ -1,0 +1,174 @@
+//! The stored state of one layer.
+
+use std::sync::Arc;
+
+use super::memory;
+use crate::attend::{Pages, State};
+use crate::error::Result;
+use crate::plan::Plan;
+use crate::rows::Rows;
+use crate::spec::CENTRE_FROZEN;
+
+/// A sealed page; it never changes and forks share it.
+pub(super) type Page = Arc<Vec<u8>>;
+
+/// fp16 tokens in order, `[token][kv_heads][head_dim]`, the first `start` bytes of the memory unused.
+#[derive(Default)]
+pub(super) struct Tokens {
+    memory: Vec<u8>,
+    start: usize,
+}
+
+impl Tokens {
+    /// The bytes in use.
+    pub fn bytes(&self) -> &[u8] {
+        &self.memory[self.start..]
+    }
+
+    /// Makes room for `more` bytes; true if memory was allocated. Where it must be, twice what is held is taken, at most
+    /// `most`.
+    pub fn reserve(&mut self, more: usize, most: usize) -> Result<bool> {
+        let used = self.bytes().len();
+        if self.memory.capacity() - used >= more {
+            return Ok(false);
+        }
+        let mut grown = memory::vector((2 * self.memory.capacity()).min(most).max(used + more))?;
+        grown.extend_from_slice(self.bytes());
+        *self = Self { memory: grown, start: 0 };
+        Ok(true)
+    }
+
+    /// New bytes at the end, to be written; room for them was reserved.
+    pub fn extend(&mut self, bytes: usize) -> &mut [u8] {
+        if self.memory.capacity() - self.memory.len() < bytes {
+            let used = self.bytes().len();
+            self.memory.copy_within(self.start.., 0);
+            self.memory.truncate(used);
+            self.start = 0;
+        }
+        let from = self.memory.len();
+        self.memory.resize(from + bytes, 0);
+        &mut self.memory[from..]
+    }
+
+    /// Drops the first bytes.
+    pub fn drop_front(&mut self, bytes: usize) {
+        self.start += bytes;
+        if self.start == self.memory.len() {
+            self.clear();
+        }
+    }
+
+    /// Keeps the first bytes.
+    pub fn truncate(&mut self, bytes: usize) {
+        self.memory.truncate(self.start + bytes);
+    }
+
+    pub fn clear(&mut self) {
+        self.memory.clear();
+        self.start = 0;
+    }
+
+    pub fn held(&self) -> usize {
+        self.memory.capacity()
+    }
+
+    pub fn copy(&self) -> Result<Self> {
+        Ok(Self { memory: memory::copy_of(self.bytes())?, start: 0 })
+    }
+}
+
+pub(super) struct Layer {
+    pub plan: Arc<Plan>,
+    pub length: u64,
+    /// Number of the first page held.
+    pub first_page: u64,
+    pub pages: Vec<Page>,
+    pub sinks: [Tokens; 2],
+    pub residual: [Tokens; 2],
+    /// Frozen means of keys and values, empty before the first page is sealed or where not used.
+    pub means: [Vec<u8>; 2],
+}
+
+impl Pages for Vec<Page> {
+    fn page(&self, i: usize) -> &[u8] {
+        self[i].as_slice()
+    }
+}
+
+impl Layer {
+    pub fn new(plan: Arc<Plan>) -> Self {
+        Self {
+            plan,
+            length: 0,
+            first_page: 0,
+            pages: Vec::new(),
+            sinks: Default::default(),
+            residual: Default::default(),
+            means: Default::default(),
+        }
+    }
+
+    pub fn clear(&mut self) {
+        self.length = 0;
+        self.first_page = 0;
+        self.pages.clear();
+        self.sinks.iter_mut().chain(&mut self.residual).for_each(Tokens::clear);
+        self.means.iter_mut().for_each(Vec::clear);
+    }
+
+    pub fn fork(&self) -> Result<Self> {
+        let mut pages = memory::vector(self.pages.len())?;
+        pages.extend(self.pages.iter().cloned());
+        let [sinks, residual] = [&self.sinks, &self.residual];
+        Ok(Self {
+            plan: self.plan.clone(),
+            length: self.length,
+            first_page: self.first_page,
+            pages,
+            sinks: [sinks[0].copy()?, sinks[1].copy()?],
+            residual: [residual[0].copy()?, residual[1].copy()?],
+            means: [memory::copy_of(&self.means[0])?, memory::copy_of(&self.means[1])?],
+        })
+    }
+
+    /// Whether keys and values are centred by a frozen mean.
+    pub fn frozen(&self) -> [bool; 2] {
+        [self.plan.spec.key_centring(), self.plan.spec.value_centring()].map(|centre| centre == CENTRE_FROZEN)
+    }
+
+    /// Pages sealed so far, retired ones included.
+    pub fn sealed(&self) -> u64 {
+        self.plan.spec.sealed(self.length)
+    }
+
+    /// The pages that a later query can reach.
+    pub fn live(&self) -> &[Page] {
+        &self.pages[(self.plan.spec.first_live(self.length) - self.first_page) as usize..]
+    }
+
+    fn rows<'a>(&self, tokens: &'a Tokens) -> Rows<'a> {
+        let bytes = tokens.bytes();
+        let token_stride = self.plan.spec.token_bytes();
+        Rows { data: bytes, token_stride, head_stride: 2 * self.plan.d(), count: bytes.len() / token_stride }
+    }
+
+    /// Keys (0) or values (1) of the residual.
+    pub fn residual_rows(&self, stream: usize) -> Rows<'_> {
+        self.rows(&self.residual[stream])
+    }
+
+    pub fn state(&self) -> State<'_> {
+        State {
+            length: self.length,
+            pages: &self.pages,
+            first_page: self.first_page,
+            sink_keys: self.rows(&self.sinks[0]),
+            sink_values: self.rows(&self.sinks[1]),
+            residual_keys: self.rows(&self.residual[0]),
+            residual_values: self.rows(&self.residual[1]),
+            key_mean: &self.means[0],
+            value_mean: &self.means[1],
+        }
+    }
+}

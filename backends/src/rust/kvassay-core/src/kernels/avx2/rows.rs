@@ -1,0 +1,146 @@
+//! Rows of fp16.
+
+use std::arch::x86_64::*;
+
+use super::super::{Fp16Rows, body};
+use crate::half;
+
+/// Rows that share what is widened.
+const ROWS: usize = 4;
+
+/// Eight halves as floats.
+#[inline]
+#[target_feature(enable = "avx2,f16c")]
+fn load(halves: &[u8]) -> __m256 {
+    let halves: &[u8; 16] = halves.first_chunk().expect("eight halves");
+    // SAFETY: sixteen bytes are read.
+    _mm256_cvtph_ps(unsafe { _mm_loadu_si128(halves.as_ptr().cast()) })
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn get(x: &[f32]) -> __m256 {
+    let x: &[f32; 8] = x.first_chunk().expect("eight floats");
+    // SAFETY: eight floats are read.
+    unsafe { _mm256_loadu_ps(x.as_ptr()) }
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn put(out: &mut [f32], x: __m256) {
+    let out: &mut [f32; 8] = out.first_chunk_mut().expect("eight floats");
+    // SAFETY: eight floats are written.
+    unsafe { _mm256_storeu_ps(out.as_mut_ptr(), x) };
+}
+
+#[target_feature(enable = "avx2,f16c")]
+pub fn narrow(x: &[f32], out: &mut [u8]) -> bool {
+    let (limit, sign) = (_mm256_set1_ps(half::LARGEST), _mm256_set1_ps(-0.0));
+    let mut good = _mm256_castsi256_ps(_mm256_set1_epi8(-1));
+    let (whole, rest) = x.as_chunks::<8>();
+    let (halves, tail) = out.split_at_mut(16 * whole.len());
+    for (x, out) in whole.iter().zip(halves.as_chunks_mut::<16>().0) {
+        let x = get(x);
+        good = _mm256_and_ps(good, _mm256_cmp_ps::<_CMP_LE_OQ>(_mm256_andnot_ps(sign, x), limit));
+        let narrow = _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(x);
+        // SAFETY: sixteen bytes are written.
+        unsafe { _mm_storeu_si128(out.as_mut_ptr().cast(), narrow) };
+    }
+    body::narrow(rest, tail) && _mm256_movemask_ps(good) == 0xff
+}
+
+#[target_feature(enable = "avx2,f16c")]
+pub fn widen(x: &[u8], mean: &[u8], out: &mut [f32]) {
+    // Rows are of a multiple of 16, steps and minima of a multiple of 16 too.
+    if mean.is_empty() {
+        for (x, out) in x.as_chunks::<16>().0.iter().zip(out.as_chunks_mut::<8>().0) {
+            put(out, load(x));
+        }
+        return;
+    }
+    for ((x, mean), out) in x.as_chunks::<16>().0.iter().zip(mean.as_chunks::<16>().0).zip(out.as_chunks_mut::<8>().0) {
+        put(out, _mm256_sub_ps(load(x), load(mean)));
+    }
+}
+
+#[target_feature(enable = "avx2,f16c")]
+pub fn dots(q: &[f32], d: usize, x: Fp16Rows<'_>, t: &mut [f32], t_stride: usize) {
+    for (i, q) in q.chunks(ROWS * d).enumerate() {
+        let t = &mut t[i * ROWS * t_stride..];
+        match q.len() / d {
+            1 => dots_rows::<1>(q, d, x, t, t_stride),
+            2 => dots_rows::<2>(q, d, x, t, t_stride),
+            3 => dots_rows::<3>(q, d, x, t, t_stride),
+            _ => dots_rows::<4>(q, d, x, t, t_stride),
+        }
+    }
+}
+
+#[target_feature(enable = "avx2,f16c")]
+fn dots_rows<const R: usize>(q: &[f32], d: usize, x: Fp16Rows<'_>, t: &mut [f32], t_stride: usize) {
+    let q: [&[f32]; R] = std::array::from_fn(|r| &q[r * d..(r + 1) * d]);
+    for token in 0..x.count {
+        let x = x.row(token, d);
+        let mut sums = [[_mm256_setzero_ps(); 2]; R];
+        for (n, x) in x.as_chunks::<32>().0.iter().enumerate() {
+            let x = [load(x), load(&x[16..])];
+            for (q, sums) in q.iter().zip(&mut sums) {
+                // SAFETY: q has d numbers, as x has, of which this is a part.
+                let q = unsafe { q.get_unchecked(16 * n..16 * n + 16) };
+                sums[0] = _mm256_add_ps(sums[0], _mm256_mul_ps(get(q), x[0]));
+                sums[1] = _mm256_add_ps(sums[1], _mm256_mul_ps(get(&q[8..]), x[1]));
+            }
+        }
+        for r in 0..R {
+            t[r * t_stride + token] = tree(sums[r]);
+        }
+    }
+}
+
+/// Sixteen sums by halves.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn tree(s: [__m256; 2]) -> f32 {
+    let eight = _mm256_add_ps(s[0], s[1]);
+    let four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps::<1>(eight));
+    let two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+    _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)))
+}
+
+#[target_feature(enable = "avx2,f16c")]
+pub fn weighted(p: &[f32], p_stride: usize, d: usize, x: Fp16Rows<'_>, acc: &mut [f32]) {
+    for (i, acc) in acc.chunks_mut(ROWS * d).enumerate() {
+        let p = &p[i * ROWS * p_stride..];
+        match acc.len() / d {
+            1 => weighted_rows::<1>(p, p_stride, d, x, acc),
+            2 => weighted_rows::<2>(p, p_stride, d, x, acc),
+            3 => weighted_rows::<3>(p, p_stride, d, x, acc),
+            _ => weighted_rows::<4>(p, p_stride, d, x, acc),
+        }
+    }
+}
+
+#[target_feature(enable = "avx2,f16c")]
+fn weighted_rows<const R: usize>(p: &[f32], p_stride: usize, d: usize, x: Fp16Rows<'_>, acc: &mut [f32]) {
+    let p: [&[f32]; R] = std::array::from_fn(|r| &p[r * p_stride..r * p_stride + x.count]);
+    for c in (0..d).step_by(16) {
+        let mut sums = [[_mm256_setzero_ps(); 2]; R];
+        for (r, sums) in sums.iter_mut().enumerate() {
+            *sums = [get(&acc[r * d + c..]), get(&acc[r * d + c + 8..])];
+        }
+        for token in 0..x.count {
+            let x = &x.data[token * x.stride + 2 * c..][..32];
+            let x = [load(x), load(&x[16..])];
+            for (p, sums) in p.iter().zip(&mut sums) {
+                // SAFETY: as many weights as tokens, by the cut above.
+                let p = _mm256_set1_ps(unsafe { *p.get_unchecked(token) });
+                sums[0] = _mm256_add_ps(sums[0], _mm256_mul_ps(p, x[0]));
+                sums[1] = _mm256_add_ps(sums[1], _mm256_mul_ps(p, x[1]));
+            }
+        }
+        for r in 0..R {
+            put(&mut acc[r * d + c..], sums[r][0]);
+            put(&mut acc[r * d + c + 8..], sums[r][1]);
+        }
+    }
+}

@@ -1,0 +1,156 @@
+"""The Rust backend: built where cargo is, honest where it is not, and usable without Python."""
+
+from __future__ import annotations
+
+import json
+import runpy
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kvassay
+from kvassay import Spec
+from kvassay.errors import UnavailableError
+from kvassay.protocol import Availability, FloatArray
+from kvassay_backends import rust
+from kvassay_backends.native.abi import Library
+from kvassay_backends.rust import RustBackendProvider, backend, build_info
+
+RECIPE = build_info.RECIPE
+HAS_CARGO = shutil.which("cargo") is not None
+needs_cargo = pytest.mark.skipif(not HAS_CARGO, reason="cargo not found: nothing is built to test")
+EXAMPLE_SPEC = {"layers": 2, "kv_heads": 2, "query_heads": 4, "head_dim": 64}
+EXAMPLE_TOKENS = 300
+
+
+def recipe() -> dict[str, Any]:
+    return runpy.run_path(str(RECIPE))
+
+
+def cargo(*arguments: str) -> str:
+    """Run cargo on the crates and return what it printed; it must succeed."""
+    source = build_info.SOURCE_DIR
+    command = ["cargo", arguments[0], "--offline", "--locked"]
+    command += [
+        "--manifest-path",
+        str(source / "Cargo.toml"),
+        "--target-dir",
+        str(source / "target"),
+    ]
+    done = subprocess.run([*command, *arguments[1:]], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+@needs_cargo
+def test_the_library_is_built_from_the_present_sources() -> None:
+    assert build_info.not_built_reason() == ""
+    record = build_info.build_record()
+    assert record is not None
+    assert Library(build_info.LIBRARY_DIR / record["library"]).build_id == record["build_id"]
+    assert backend.variants()["scalar"] == Availability("ready")
+    loaded = backend.load("scalar")
+    assert (loaded.name, loaded.exact, backend.foreign) == ("rust", True, False)
+
+
+def test_without_cargo_it_is_not_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    (tmp_path / "libkvassay_rust.so").write_text("of an earlier build")
+    record = recipe()["build"]("x86_64-linux-gnu.2.17", here=True, output=tmp_path)
+    assert record["reason"] == "cargo not found"
+    assert [path.name for path in tmp_path.iterdir()] == ["build.json"]
+    monkeypatch.setattr(build_info, "LIBRARY_DIR", tmp_path)
+    state = RustBackendProvider("rust").variants()["scalar"]
+    assert (state.status, state.reason.partition(";")[0]) == ("not-built", "cargo not found")
+    with pytest.raises(UnavailableError, match="cargo not found"):
+        RustBackendProvider("rust").load("scalar")
+
+
+def test_a_cargo_that_fails_fails_no_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = tmp_path / "bin" / "cargo"
+    fake.parent.mkdir()
+    fake.write_text("#!/bin/sh\necho 'error: rustc 1.10 is too old' >&2\nexit 101\n")
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", str(fake.parent))
+    record = recipe()["build"]("x86_64-linux-gnu.2.17", here=True, output=tmp_path / "out")
+    assert record["reason"] == "cargo build failed: error: rustc 1.10 is too old"
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["build.json"]
+
+
+def test_another_machine_is_not_built_for(tmp_path: Path) -> None:
+    record = recipe()["build"]("aarch64-macos.11.0", here=False, output=tmp_path)
+    assert record["reason"] == "aarch64-macos.11.0 is another machine"
+
+
+def test_a_library_of_other_sources_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = {"sources_digest": "0" * 64, "build_id": "1" * 64, "library": "libkvassay_rust.so"}
+    (tmp_path / "build.json").write_text(json.dumps(record))
+    monkeypatch.setattr(build_info, "LIBRARY_DIR", tmp_path)
+    monkeypatch.setattr(rust, "LIBRARY_DIR", tmp_path)
+    state = RustBackendProvider("rust").variants()["scalar"]
+    assert state.status == "not-built"
+    assert "other sources" in state.reason
+
+
+def example_numbers(first: int, count: int) -> FloatArray:
+    """What `number` of the example gives for `first` and on."""
+    step = np.uint64(0x9E3779B97F4A7C15)
+    mixed = (np.arange(count, dtype=np.uint64) + np.uint64(first + 1)) * step >> np.uint64(53)
+    return ((mixed.astype(np.int64) - 1024) / 1024).astype(np.float32)
+
+
+@needs_cargo
+def test_python_restores_what_the_example_dumped(tmp_path: Path) -> None:
+    """Another process, no Python in it: the same tokens give the reference's bytes and bits."""
+    file = tmp_path / "cache.kvdump"
+    said = cargo("run", "-q", "--example", "standalone", "--", str(file))
+    spec: Spec = kvassay.preset("turbo", **EXAMPLE_SPEC)
+    with kvassay.load("reference").prepare(spec) as expected:
+        for layer in range(spec.layers):
+            width = spec.kv_heads * spec.head_dim
+            keys = example_numbers(layer * EXAMPLE_TOKENS * width, EXAMPLE_TOKENS * width)
+            keys = keys.reshape(EXAMPLE_TOKENS, spec.kv_heads, spec.head_dim)
+            expected.append(layer, keys, -keys)
+        q = example_numbers(1 << 40, 4 * 64).reshape(4, 64)
+        for name in ("reference", "native"):
+            with kvassay.load(name).restore(spec, file) as restored:
+                assert restored.lengths == (EXAMPLE_TOKENS, EXAMPLE_TOKENS)
+                assert restored.dump_bytes() == expected.dump_bytes() == file.read_bytes()
+                for layer in range(spec.layers):
+                    out = restored.attend(layer, q)
+                    bits = " ".join(f"{x:08x}" for x in out[0, :4].view(np.uint32))
+                    assert f"layer {layer} attends {bits}" in said
+
+
+@needs_cargo
+@pytest.mark.long
+def test_the_crates_own_tests_pass() -> None:
+    assert "test result: ok. 8 passed" in cargo("test", "--workspace")
+
+
+@needs_cargo
+@pytest.mark.long
+def test_clippy_and_format_are_clean() -> None:
+    if shutil.which("cargo-clippy") is None:
+        pytest.skip("clippy is not installed")
+    cargo("clippy", "--all-targets", "--", "-D", "warnings")
+
+
+@needs_cargo
+def test_unsafe_code_is_in_the_kernels_alone() -> None:
+    core = build_info.SOURCE_DIR / "kvassay-core"
+    assert "#![deny(unsafe_code)]" in (core / "src" / "lib.rs").read_text()
+    allowing = {
+        path.relative_to(core).parts[:2]
+        for path in core.rglob("*.rs")
+        if "allow(unsafe_code)" in path.read_text()
+    }
+    assert allowing == {("src", "kernels")}
