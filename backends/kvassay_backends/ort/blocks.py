@@ -197,5 +197,5 @@ class Blocks:
 def aligned(size: int) -> ByteArray:
     """Zeroed bytes at a multiple of 64; pages of memory are taken when they are first written."""
     memory: ByteArray = np.zeros(size + 63, np.uint8)
-    start = -memory.ctypes.data % 64
+    start = -memory.__array_interface__["data"][0] % 64
     return memory[start : start + size]

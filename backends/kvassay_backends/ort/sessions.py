@@ -68,7 +68,7 @@ class NodeSessions:
         """Append in place; the mask of the variants that ran."""
         binding = self._append.io_binding()
         cache = onnxruntime.OrtValue.ortvalue_from_numpy(block)
-        if cache.data_ptr() != block.ctypes.data:
+        if cache.data_ptr() != block.__array_interface__["data"][0]:
             raise StateError("this onnxruntime copies numpy arrays; the cache would not be updated")
         binding.bind_ortvalue_input("cache", cache)
         binding.bind_ortvalue_output("cache_out", cache)
