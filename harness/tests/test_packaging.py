@@ -26,6 +26,8 @@ SESSIONS = {
     "memory",
     "peers",
     "retrieval",
+    "bench",
+    "asv",
     "browser",
     "lint",
     "types",

@@ -7,6 +7,7 @@ Run from harness/tests. A finding ends with another status than 0 and leaves `cr
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import shutil
 import subprocess
 import sys
@@ -37,6 +38,9 @@ def main() -> int:
     parser.add_argument("--seconds", type=int, default=60)
     parser.add_argument("--keep", action="store_true")
     asked = parser.parse_args()
+    if importlib.util.find_spec("atheris") is None:
+        print("not fuzzed: atheris is not installed; pip install atheris", file=sys.stderr)
+        return 2
     own = CORPUS / asked.target
     own.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
