@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
-import struct
-import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from bad_input_tools import HELD, SPEC, VARIANTS, filled, fingerprint, refuse, rows
 
 import kvassay
 from kvassay import Backend, Cache, KvassayError, Spec
 from kvassay.errors import (
-    IdentityError,
     InputError,
     NonFiniteError,
-    PageError,
     RegistryError,
     SpanError,
     SpecError,
@@ -27,32 +23,8 @@ from kvassay.errors import (
     TruncateError,
     UnknownBackendError,
     UnsupportedError,
-    WriteError,
 )
 from kvassay.protocol import FloatArray
-
-VARIANTS = [
-    (name, variant)
-    for name, variants in kvassay.backends().items()
-    for variant, state in variants.items()
-    if state.runs
-]
-HELD = 45
-#: Frozen means, sinks, a window, two layers that differ: every part of a state is there.
-SPEC = Spec(
-    layers=2,
-    kv_heads=2,
-    query_heads=4,
-    head_dim=32,
-    keys="turbo:3.5",
-    values="turbo:3",
-    page_tokens=16,
-    window=5,
-    sinks=2,
-    key_centre="page",
-    value_centre="frozen",
-    layer_overrides={1: {"keys": "kivi:2", "values": "fp16"}},
-)
 
 
 def test_both_backends_are_tested() -> None:
@@ -71,38 +43,6 @@ def cache(backend: Backend) -> Iterator[Cache]:
         before = fingerprint(made)
         yield made
         assert fingerprint(made) == before
-
-
-def rows(count: int, heads: int, seed: int = 0) -> FloatArray:
-    shape = (count, heads, SPEC.head_dim)
-    return np.random.default_rng(seed).standard_normal(shape, np.float32)
-
-
-def filled(backend: Backend, spec: Spec, count: int = HELD) -> Cache:
-    made = backend.prepare(spec)
-    for layer in range(spec.layers):
-        made.append(layer, rows(count, 2, 2 * layer), rows(count, 2, 2 * layer + 1))
-    return made
-
-
-def fingerprint(cache: Cache) -> tuple[Any, ...]:
-    """Dump, lengths, bill of what is held, and answers."""
-    working = ("scratch", "staging", "reserved")  # what a call passes through may grow
-    billed = {part: size for part, size in cache.nbytes.items() if part not in working}
-    layers = [layer for layer in range(SPEC.layers) if cache.lengths[layer]]
-    answers = [cache.attend(layer, rows(1, 4, 9)).tobytes() for layer in layers]
-    return hashlib.sha256(cache.dump()).hexdigest(), cache.lengths, billed, answers
-
-
-def refuse(
-    kind: type[KvassayError], says: str, call: Callable[..., object], *arguments: Any
-) -> KvassayError:
-    """The call raises exactly `kind`, and the message has all words of `says`, in that order."""
-    with pytest.raises(kind) as caught:
-        call(*arguments)
-    assert caught.type is kind
-    assert re.search(".*".join(map(re.escape, says.split(" "))), str(caught.value)), caught.value
-    return caught.value
 
 
 # --- shapes, dtypes, layouts ----------------------------------------------------------------------
@@ -344,110 +284,6 @@ def test_threads_that_are_no_number(backend: Backend, threads: Any) -> None:
     data = filled(backend, SPEC).dump()
     refuse(InputError, f"threads: {threads}", backend.prepare, SPEC, threads)
     refuse(InputError, f"threads: {threads}", backend.restore, SPEC, data, threads)
-
-
-# --- dumps ----------------------------------------------------------------------------------------
-
-SMALL = Spec(
-    1, 1, 1, 32, keys="turbo:2", values="turbo:2", page_tokens=16, sinks=1, value_centre="frozen"
-)
-
-
-def small_dump(backend: Backend) -> bytes:
-    with backend.prepare(SMALL) as cache:
-        cache.append(0, rows(20, 1, 1), rows(20, 1, 2))
-        return cache.dump()
-
-
-def test_cut_dumps_are_refused_at_every_length(backend: Backend, tmp_path: Path) -> None:
-    data = small_dump(backend)
-    for size in range(len(data)):
-        refuse(PageError, f"dump {size} bytes", backend.restore, SMALL, data[:size])
-    path = tmp_path / "cut"
-    path.write_bytes(data[: len(data) // 2])
-    refuse(PageError, f"{len(data) // 2} bytes {len(data)}", backend.restore, SMALL, path)
-    refuse(PageError, "dump bytes", backend.restore, SMALL, data + bytes(64))
-
-
-def test_every_flipped_bit_of_a_dump_is_refused(backend: Backend) -> None:
-    # A linear memory for each costs a millisecond: there the other bits are a long test.
-    refuse_flips(backend, 13 if backend.name == "wasm" else 1)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("variant", [variant for name, variant in VARIANTS if name == "wasm"])
-def test_every_flipped_bit_of_a_dump_is_refused_in_linear_memory(variant: str) -> None:
-    refuse_flips(kvassay.load("wasm", variant), 1)
-
-
-def refuse_flips(backend: Backend, step: int) -> None:
-    data = small_dump(backend)
-    for at in range(0, 8 * len(data), step):
-        bad = bytearray(data)
-        bad[at // 8] ^= 1 << at % 8
-        with pytest.raises(PageError, match="dump"):
-            backend.restore(SMALL, bytes(bad))
-
-
-def test_flips_under_a_right_checksum_are_refused_or_kept_to_the_bit(backend: Backend) -> None:
-    """Behind the checksum of the file nothing is repaired, guessed or ignored."""
-    data = small_dump(backend)
-    taken, said = 0, set()
-    for at in range(len(data)):
-        bad = bytearray(data)
-        bad[at] ^= 1 << at % 8
-        bad[16:20] = bytes(4)
-        bad[16:20] = struct.pack("<I", zlib.crc32(bad))
-        try:
-            with backend.restore(SMALL, bytes(bad)) as cache:
-                taken += 1
-                assert cache.dump() == bad
-        except (PageError, IdentityError) as error:
-            said.add(re.sub(r"[0-9]+|0x[0-9a-f]+", "", str(error)))
-    fp16_tokens = 4 * 2 * 2 * 32
-    mean, checksum = 2 * 32, 4
-    assert taken <= fp16_tokens + mean + checksum
-    assert len(said) > 10
-
-
-def test_dumps_of_another_spec_name_the_field(backend: Backend) -> None:
-    data = small_dump(backend)
-    for changes, field in (
-        ({"seed": 1}, "seed"),
-        ({"keys": "turbo:3"}, "keys"),
-        ({"sinks": 2}, "sinks"),
-        ({"head_dim": 64, "softmax_scale": SMALL.effective_softmax_scale}, "head_dim"),
-        ({"identity": {"model": "m"}}, "identity"),
-    ):
-        other = Spec.from_dict({**SMALL.to_dict(), **changes})
-        error = refuse(IdentityError, f"{field} this cache has", backend.restore, other, data)
-        assert isinstance(error, IdentityError)
-        assert error.field == field
-
-
-def test_sources_that_are_no_dump(backend: Backend, tmp_path: Path) -> None:
-    missing = tmp_path / "missing.kvdm"
-    refuse(
-        PageError,
-        f"cannot read dump {missing} No such file",
-        lambda: backend.restore(SMALL, missing),
-    )
-    refuse(PageError, f"cannot read dump {tmp_path}", backend.restore, SMALL, str(tmp_path))
-    sources: tuple[Any, ...] = (5, None, ["x"], "a\0b", np.zeros(3))
-    for source in sources:
-        refuse(InputError, "restore: path", backend.restore, SMALL, source)
-
-
-def test_dumps_that_cannot_be_written(cache: Cache, tmp_path: Path) -> None:
-    file = tmp_path / "file"
-    file.write_bytes(b"kept")
-    for path in (tmp_path / "no" / "folder", file / "below", tmp_path, tmp_path / ("x" * 300)):
-        refuse(WriteError, f"cannot write dump {path} folder that exists", cache.dump, path)
-    paths: tuple[Any, ...] = (5, "a\0b", b"bytes")
-    for path in paths:
-        refuse(InputError, "dump: path", cache.dump, path)
-    assert [p.name for p in tmp_path.iterdir()] == ["file"]
-    assert file.read_bytes() == b"kept"
 
 
 # --- names and specs ------------------------------------------------------------------------------

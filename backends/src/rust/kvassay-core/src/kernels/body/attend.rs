@@ -1,0 +1,262 @@
+//! Codes and fp16 rows to outputs: scans, softmax, sums of values.
+
+use super::store::{rne_bits, widen};
+use crate::arith::{d16, ex2};
+use crate::codec::{Codec, Span};
+use crate::kernels::Fp16Rows;
+use crate::kernels::tiles::unpack;
+use crate::transform::MOST_CHANNELS;
+
+/// The longest row of `dots`: the channels of a token, or the tokens of a page.
+pub const MOST_ROW: usize = 1024;
+
+/// What the codes of a tile stand for.
+type Words = [i16; 64];
+/// Tiles that are decoded at once.
+const TILES: usize = 32;
+
+#[inline(always)]
+fn decode<const BITS: usize>(table: &[i16; 16], tiles: &[u8], out: &mut [Words; TILES]) {
+    for (tile, out) in tiles.chunks_exact(8 * BITS).zip(out) {
+        *out = unpack::<BITS>(tile).map(|code| table[usize::from(code & 15)]);
+    }
+}
+
+/// A lane's four words, twice: what eight products take.
+type Quad = [i16; 8];
+
+/// Adds products of all words of tiles; of each tile the lower half with quad `STEP n`, the upper with the next if
+/// `STEP` is 2.
+#[inline(always)]
+fn add_words<const STEP: usize>(x: &[Words], w: &[Quad], sums: &mut [i32; 64]) {
+    for (k, sums) in sums.as_chunks_mut::<8>().0.iter_mut().enumerate() {
+        let mut eight = *sums;
+        for (x, w) in x.iter().zip(w.as_chunks::<STEP>().0) {
+            let (x, w): (&[i16; 8], _) = (&x.as_chunks().0[k], &w[k / 4 * (STEP - 1)]);
+            for i in 0..8 {
+                eight[i] += i32::from(x[i]) * i32::from(w[i]);
+            }
+        }
+        *sums = eight;
+    }
+}
+
+/// A run of tiles of a span, for rows of w of which each tile takes `4 * step` words.
+#[inline(always)]
+fn add_run(span: &Span, tiles: &[u8], w: &[i16], stride: usize, step: usize, sums: &mut [[i32; 64]]) {
+    let table = span.table.map(i16::from);
+    let mut x = [[0; 64]; TILES];
+    let mut quads = [[0; 8]; 2 * TILES];
+    for (n, tiles) in tiles.chunks(TILES * span.tile_bytes()).enumerate() {
+        match span.bits {
+            1 => decode::<1>(&table, tiles, &mut x),
+            2 => decode::<2>(&table, tiles, &mut x),
+            3 => decode::<3>(&table, tiles, &mut x),
+            _ => decode::<4>(&table, tiles, &mut x),
+        }
+        let count = tiles.len() / span.tile_bytes();
+        for (row, sums) in sums.iter_mut().enumerate() {
+            let w = &w[row * stride + n * TILES * 4 * step..][..count * 4 * step];
+            for (quad, w) in quads.iter_mut().zip(w.as_chunks::<4>().0) {
+                *quad = [w[0], w[1], w[2], w[3], w[0], w[1], w[2], w[3]];
+            }
+            match step {
+                1 => add_words::<1>(&x[..count], &quads, sums),
+                _ => add_words::<2>(&x[..count], &quads, sums),
+            }
+        }
+    }
+}
+
+/// Rows that a scan takes at once.
+const ROWS: usize = 8;
+
+/// The sum of each lane.
+#[inline(always)]
+fn lane(sums: &[i32; 64], lane: usize) -> i32 {
+    sums[4 * lane..4 * lane + 4].iter().sum()
+}
+
+#[inline(always)]
+pub fn keyscan(codec: &Codec, d: usize, tiles: &[u8], tokens: usize, q: &[i8], out: &mut [i32]) {
+    let mut wide = [0; ROWS * MOST_CHANNELS];
+    for (q, out) in q.chunks(ROWS * d).zip(out.chunks_mut(ROWS * tokens)) {
+        for (wide, q) in wide.iter_mut().zip(q) {
+            *wide = i16::from(*q);
+        }
+        keyscan15(codec, d, tiles, tokens, &wide[..q.len()], out);
+    }
+}
+
+#[inline(always)]
+pub fn keyscan15(codec: &Codec, d: usize, tiles: &[u8], tokens: usize, q: &[i16], out: &mut [i32]) {
+    for (q, out) in q.chunks(ROWS * d).zip(out.chunks_mut(ROWS * tokens)) {
+        let rows = q.len() / d;
+        for (block, tiles) in tiles.chunks_exact(codec.bytes(16)).take(tokens / 16).enumerate() {
+            let mut sums = [[0; 64]; ROWS];
+            let mut rest = tiles;
+            for span in codec.spans() {
+                let (tiles, after) = rest.split_at(span.bytes(16));
+                rest = after;
+                add_run(span, tiles, &q[span.first..], d, 1, &mut sums[..rows]);
+            }
+            for (row, sums) in sums[..rows].iter().enumerate() {
+                for (i, out) in out[row * tokens + 16 * block..][..16].iter_mut().enumerate() {
+                    *out = lane(sums, i);
+                }
+            }
+        }
+    }
+}
+
+#[inline(always)]
+pub fn valuesum(span: &Span, tiles: &[u8], tokens: usize, w: &[i16], out: &mut [i32]) {
+    for (w, out) in w.chunks(ROWS * tokens).zip(out.chunks_mut(ROWS * span.channels)) {
+        let rows = w.len() / tokens;
+        let (mut channel, mut rest) = (0, tiles);
+        while channel < span.channels {
+            let width = (span.channels - channel).min(16);
+            let (group, after) = rest.split_at(tokens * width * span.bits / 8);
+            rest = after;
+            let mut sums = [[0; 64]; ROWS];
+            add_run(span, group, w, tokens, 16 / width, &mut sums[..rows]);
+            for (row, sums) in sums[..rows].iter().enumerate() {
+                for (i, out) in out[row * span.channels + channel..][..width].iter_mut().enumerate() {
+                    // In a group of eight channels the upper lanes are the same ones, of other tokens.
+                    *out = lane(sums, i) + if width == 8 { lane(sums, i + 8) } else { 0 };
+                }
+            }
+            channel += width;
+        }
+    }
+}
+
+#[inline(always)]
+pub fn maximum(t: &[f32]) -> f32 {
+    let mut most = [f32::NEG_INFINITY; 16];
+    let (whole, rest) = t.as_chunks::<16>();
+    for t in whole {
+        for i in 0..16 {
+            most[i] = if t[i] > most[i] { t[i] } else { most[i] };
+        }
+    }
+    most.iter().chain(rest).fold(f32::NEG_INFINITY, |most, t| if *t > most { *t } else { most })
+}
+
+#[inline(always)]
+pub fn exponentials(t: &mut [f32], maximum: f32, stripes: &mut [f32; 16], phase: usize) {
+    let lead = t.len().min((16 - phase % 16) % 16);
+    let (head, body) = t.split_at_mut(lead);
+    for (i, t) in head.iter_mut().enumerate() {
+        *t = ex2(*t - maximum);
+        stripes[(phase + i) % 16] += *t;
+    }
+    let (whole, rest) = body.as_chunks_mut::<16>();
+    for t in whole {
+        for i in 0..16 {
+            t[i] = ex2(t[i] - maximum);
+            stripes[i] += t[i];
+        }
+    }
+    for (t, stripe) in rest.iter_mut().zip(stripes) {
+        *t = ex2(*t - maximum);
+        *stripe += *t;
+    }
+}
+
+#[inline(always)]
+pub fn dots(q: &[f32], d: usize, x: Fp16Rows<'_>, t: &mut [f32], t_stride: usize) {
+    let mut wide = [0.0; MOST_ROW];
+    for token in 0..x.count {
+        let wide = &mut wide[..d];
+        widen(x.row(token, d), &[], wide);
+        for (row, q) in q.chunks_exact(d).enumerate() {
+            t[row * t_stride + token] = d16(q, wide);
+        }
+    }
+}
+
+#[inline(always)]
+pub fn weighted(p: &[f32], p_stride: usize, d: usize, x: Fp16Rows<'_>, acc: &mut [f32]) {
+    let mut wide = [0.0; MOST_CHANNELS];
+    for token in 0..x.count {
+        let wide = &mut wide[..d];
+        widen(x.row(token, d), &[], wide);
+        for (row, acc) in acc.chunks_exact_mut(d).enumerate() {
+            let p = p[row * p_stride + token];
+            for (acc, x) in acc.iter_mut().zip(&*wide) {
+                *acc += p * x;
+            }
+        }
+    }
+}
+
+#[inline(always)]
+pub fn logits(sum: &[i32], su: &[f32], factor: f32, t: &mut [f32]) {
+    for ((sum, su), t) in sum.iter().zip(su).zip(t) {
+        *t = *sum as f32 * su * factor;
+    }
+}
+
+#[inline(always)]
+pub fn add_logits(sum: &[i32], su: &[f32], factor: f32, t: &mut [f32]) {
+    for ((sum, su), t) in sum.iter().zip(su).zip(t) {
+        *t += *sum as f32 * su * factor;
+    }
+}
+
+#[inline(always)]
+pub fn affine_logits(sum: &[i32], scale: f32, bias: f32, t: &mut [f32]) {
+    for (sum, t) in sum.iter().zip(t) {
+        *t = *sum as f32 * scale + bias;
+    }
+}
+
+#[inline(always)]
+pub fn shift(t: &mut [f32], bias: f32) {
+    for t in t {
+        *t += bias;
+    }
+}
+
+#[inline(always)]
+pub fn weigh(p: &[f32], scale: &[f32], iw: &mut [i16]) -> f32 {
+    let mut most = [0.0f32; 16];
+    for (p, scale) in p.as_chunks::<16>().0.iter().zip(scale.as_chunks::<16>().0) {
+        for i in 0..16 {
+            let w = p[i] * scale[i];
+            most[i] = if w > most[i] { w } else { most[i] };
+        }
+    }
+    let largest = most.iter().fold(0.0f32, |most, w| if *w > most { *w } else { most });
+    if largest < 2f32.powi(-60) {
+        iw.fill(0);
+        return largest;
+    }
+    let factor = 16383.0 / largest;
+    for ((p, scale), iw) in p.iter().zip(scale).zip(iw) {
+        *iw = rne_bits(p * scale * factor) as i16;
+    }
+    largest
+}
+
+#[inline(always)]
+pub fn blend(acc: &mut [f32], sum: &[i32], al: f32, f: f32) {
+    for (acc, sum) in acc.iter_mut().zip(sum) {
+        *acc = *acc * al + *sum as f32 * f;
+    }
+}
+
+#[inline(always)]
+pub fn blend_affine(acc: &mut [f32], sum: &[i32], al: f32, scale: f32, offset: f32, be: f32) {
+    for (acc, sum) in acc.iter_mut().zip(sum) {
+        *acc = *acc * al + (*sum as f32 * scale + offset) * be;
+    }
+}
+
+#[inline(always)]
+pub fn blend_rows(acc: &mut [f32], x: &[f32], al: f32, be: f32) {
+    for (acc, x) in acc.iter_mut().zip(x) {
+        *acc = *acc * al + x * be;
+    }
+}
