@@ -11,7 +11,7 @@ import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal, Protocol, runtime_checkable
 
 from .errors import RegistryError, UnknownBackendError
 from .records import Record
@@ -82,6 +82,15 @@ class Suite(Protocol):
 
     def tasks(self, request: Request) -> Sequence[Task]:
         """The tasks for a request; never empty for a non-empty request."""
+        ...
+
+
+@runtime_checkable
+class Concluding(Protocol):
+    """A suite that has more to say when all its tasks have run."""
+
+    def conclude(self, records: Sequence[Record]) -> list[Record]:
+        """Further records: a pure function of those of a run."""
         ...
 
 

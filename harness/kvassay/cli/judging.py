@@ -11,6 +11,8 @@ from typing import Annotated, Final
 
 import typer
 
+from ..answers import Answers
+from ..cluster import cluster
 from ..errors import KvassayError, ModelError
 from ..gate import Judgement, Question, judge
 from ..presets import PRESETS, STORED_MODES
@@ -19,6 +21,7 @@ from ..rules import Scope
 from ..runner import (
     DEFAULT_TIMEOUT,
     collect_tasks,
+    concluding_records,
     opening_records,
     plan_tasks,
     run,
@@ -113,6 +116,14 @@ Model = Annotated[str, typer.Option("--model", help="Model name, or the path of 
 Jobs = Annotated[
     int | None, typer.Option("--jobs", min=1, help="Worker processes (default: cores, at most 2).")
 ]
+Resume = Annotated[
+    Path | None,
+    typer.Option("--resume", help="Keep answers in this file; measure only what it lacks."),
+]
+Dask = Annotated[
+    str | None,
+    typer.Option("--dask", help="Run tasks on a dask cluster, e.g. tcp://scheduler:8786."),
+]
 Timeout = Annotated[float, typer.Option("--timeout", min=1.0, help="Seconds a task may take.")]
 ScopeName = Annotated[Scope, typer.Option("--scope", help="Which rules must be measured.")]
 Quick = Annotated[
@@ -148,6 +159,8 @@ class Execution:
     timeout: float
     quiet: bool
     baseline: Path | None = None
+    resume: Path | None = None
+    dask: str | None = None
 
 
 def add_to(app: typer.Typer) -> None:
@@ -176,6 +189,8 @@ def gate(
     source: Source = None,
     model: Model = DEFAULT_MODEL,
     jobs: Jobs = None,
+    dask: Dask = None,
+    resume: Resume = None,
     timeout: Timeout = DEFAULT_TIMEOUT,
     quiet: Quiet = False,
     verbose: Verbose = False,
@@ -209,7 +224,7 @@ def gate(
         baseline=str(baseline or ""),
     )
     json = json or Path("results.jsonl")
-    how = Execution(json, outputs, model, jobs, timeout, quiet, baseline)
+    how = Execution(json, outputs, model, jobs, timeout, quiet, baseline, resume, dask)
     return _measure(question, how, rejected)
 
 
@@ -227,6 +242,8 @@ def _suite_command(name: str) -> Callable[..., int]:
         report: ReportPath = None,
         model: Model = DEFAULT_MODEL,
         jobs: Jobs = None,
+        dask: Dask = None,
+        resume: Resume = None,
         timeout: Timeout = DEFAULT_TIMEOUT,
         quiet: Quiet = False,
         verbose: Verbose = False,
@@ -239,7 +256,8 @@ def _suite_command(name: str) -> Callable[..., int]:
             depth=depth or "full",
         )
         outputs = Outputs(report, verbose=is_verbose(context))
-        return _measure(question, Execution(json, outputs, model, jobs, timeout, quiet))
+        how = Execution(json, outputs, model, jobs, timeout, quiet, resume=resume, dask=dask)
+        return _measure(question, how)
 
     return command
 
@@ -282,7 +300,16 @@ def _measure(question: Question, how: Execution, rejected: Sequence[Rejected] = 
         keep(opening_records(question))
         keep(one.record for one in rejected)
         watch = stack.enter_context(watching(tasks, errors(), how.quiet))
-        summary = run(tasks, keep, jobs=how.jobs, timeout=how.timeout, watch=watch)
+        summary = run(
+            tasks,
+            keep,
+            jobs=how.jobs,
+            timeout=how.timeout,
+            watch=watch,
+            executor=stack.enter_context(cluster(how.dask)) if how.dask else None,
+            answers=stack.enter_context(Answers(how.resume)) if how.resume else None,
+        )
+        keep(concluding_records(found, records))
         keep(_held_to(earlier, records, question))
     judgement = judge(records, question)
     _show(judgement, records, how.outputs)

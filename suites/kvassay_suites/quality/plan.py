@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import entry_points
 from typing import Any, Final
@@ -78,7 +78,7 @@ class QualitySuite:
             tasks.append(_full_precision(request.model, effort))
         return tasks
 
-    def conclude(self, records: Iterable[Record]) -> list[Record]:
+    def conclude(self, records: Sequence[Record]) -> list[Record]:
         """What the conversations of all families say together, arm by arm."""
         return conclude(records)
 
