@@ -1,7 +1,7 @@
 """Confidence intervals by resampling items, pairs kept together (Efron and Tibshirani 1993).
 
 Percentile intervals, seeds fixed, so an interval is a function of the data. Fewer than two items
-have no interval: nan.
+and values that are not finite have no interval: nan.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _interval(
     side: Literal["two-sided", "less"],
     resamples: int = _RESAMPLES,
 ) -> tuple[float, float]:
-    if len(data[0]) < 2:
+    if len(data[0]) < 2 or not all(np.isfinite(values).all() for values in data):
         return math.nan, math.nan
     found = stats.bootstrap(
         data,

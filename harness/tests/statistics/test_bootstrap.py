@@ -17,10 +17,11 @@ def test_a_constant_rise_has_no_width() -> None:
     assert mean_interval(np.full(5, 2.0)) == (2.0, 2.0)
 
 
-def test_one_item_has_no_interval() -> None:
-    one = np.array([1.0])
-    assert math.isnan(ratio_upper_bound(one, one))
-    assert all(math.isnan(end) for end in mean_interval(one))
+@pytest.mark.parametrize("values", [[1.0], [1.0, math.nan, 2.0], [1.0, math.inf, 2.0]])
+def test_one_item_and_what_is_not_finite_have_no_interval(values: list[float]) -> None:
+    items = np.array(values)
+    assert math.isnan(ratio_upper_bound(items, items))
+    assert all(math.isnan(end) for end in mean_interval(items))
 
 
 def test_pairs_stay_together() -> None:

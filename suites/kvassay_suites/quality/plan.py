@@ -178,8 +178,13 @@ def _model_tasks(one: Pass, preset: str, request: Request, effort: Effort) -> li
 
 
 def _family_tasks(target: Target, preset: str, model: str) -> list[Task]:
-    """A task a conversation: presets have equal weights, so that those of one conversation run
-    after each other and share its full-precision pass."""
+    """A task a conversation. Its weight is its own, whatever the preset, so that all presets of a
+    conversation run one after another and share its full-precision pass."""
+    conversations = [
+        (family.name, number, conversation)
+        for family in FAMILIES.values()
+        for number, conversation in enumerate(family.conversations)
+    ]
     return [
         replace(
             _task(
@@ -187,16 +192,15 @@ def _family_tasks(target: Target, preset: str, model: str) -> list[Task]:
                 preset,
                 REAL,
                 "tasks.measure",
-                conversation.words / 60,
+                conversation.words / 60 + at * 1e-6,
                 model=model,
-                family=family.name,
+                family=family,
                 number=number,
                 digest=conversation.digest,
             ),
-            label=f"{family.name} {number} {preset}",
+            label=f"{family} {number} {preset}",
         )
-        for family in FAMILIES.values()
-        for number, conversation in enumerate(family.conversations)
+        for at, (family, number, conversation) in enumerate(conversations)
     ]
 
 

@@ -25,7 +25,7 @@ from kvassay.statistics import (
 from kvassay.suite import Target
 
 from .. import metrics
-from ..measured import REAL, Origin
+from ..measured import REAL, SUITE, Origin
 from ..metrics import Doubles
 from . import CHAT, FAMILIES, LEAST_ITEMS, SAFETY, SHIP_FAMILIES
 from .measure import CHECK
@@ -67,7 +67,7 @@ def conclude(records: Iterable[Record]) -> list[Record]:
     found = list(records)
     arms: dict[Arm, list[Record]] = {}
     for record in found:
-        if record.check == CHECK:
+        if record.check == f"{SUITE}.{CHECK}":
             arms.setdefault((record.backend, record.variant, record.preset), []).append(record)
     _require_same_prompts(arms)
     concluded: list[Record] = []
@@ -119,7 +119,7 @@ def _equals(records: Iterable[Record], leader: Origin) -> list[Target]:
     return [
         Target(record.backend, record.variant)
         for record in records
-        if record.check == "quality.shared_pass"
+        if record.check == f"{SUITE}.shared_pass"
         and (record.preset, record.detail.get("compared_with")) == (leader.preset, name)
         and not record.detail.get("with_itself")
         and record.comparisons > 0

@@ -25,8 +25,9 @@ class Item:
 
     The answer is `lead + reference`. Only the reference and the end mark are scored; the lead is
     what makes the reference the natural continuation for a model too small to find the form of the
-    answer. rivals: wrong continuations of the lead; the item is right where the first token of the
-    reference is likelier than that of every rival. tag: what the item varies, such as a depth.
+    answer. rivals: wrong continuations of the lead; the item is right where the reference is
+    likelier than every rival in the first token in which they differ. tag: what the item varies,
+    such as a depth.
     """
 
     question: str

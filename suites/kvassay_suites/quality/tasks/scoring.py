@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kvassay.errors import InputError
 from kvassay.models import Model, Tokenizer, Tokens, dialogue_tokens, log_softmax
 from kvassay.protocol import FloatArray
 
 from .. import metrics
 from ..metrics import Doubles
-from .item import Conversation
+from .item import Conversation, Item
 
 #: What is kept of each item, in this order: plain numbers, one list each in a record's detail.
 COLUMNS: Final = (
@@ -28,10 +28,12 @@ class Question:
     """An item as tokens.
 
     answer: positions in the conversation whose tokens are scored, the reference and its end mark.
-    choices: first tokens of the reference and of those rivals that begin otherwise.
+    fork: position of the first token in which the reference and its rivals differ. choices: what
+    they have there, the reference first, each token once.
     """
 
     answer: range
+    fork: int
     choices: tuple[int, ...]
 
 
@@ -51,13 +53,21 @@ def script(model: Model, conversation: Conversation) -> Script:
     return Script(
         tokens,
         tuple(
-            Question(
-                range(int(begin) + _length(model.tokenizer, item.lead), int(end)),
-                _first_tokens(model.tokenizer, (item.reference, *item.rivals)),
-            )
+            _question(model.tokenizer, item, int(begin), int(end))
             for (begin, end), item in zip(runs, conversation.items, strict=True)
         ),
     )
+
+
+def _question(tokenizer: Tokenizer, item: Item, begin: int, end: int) -> Question:
+    """The item whose answer, lead and end mark included, is at these positions."""
+    start = begin + len(_encode(tokenizer, item.lead))
+    texts = [_encode(tokenizer, text) for text in (item.reference, *item.rivals)]
+    for shared, tokens in enumerate(zip(*texts, strict=False)):
+        choices = tuple(dict.fromkeys(tokens))
+        if len(choices) > 1:
+            return Question(range(start, end), start + shared, choices)
+    raise InputError(f"item {item.question!r}: its answers are alike to this model's tokenizer")
 
 
 def score(model: Model, talk: Script, full: FloatArray, found: FloatArray) -> dict[str, list[Any]]:
@@ -65,9 +75,9 @@ def score(model: Model, talk: Script, full: FloatArray, found: FloatArray) -> di
 
     tokens: scored ones. nll, full_nll: their negative log-likelihood in nats under the cache and
     under full precision. kl: mean KL(full || cache) over them, nats. top1: share of them where the
-    likeliest token is the same. choice, full_choice: index of the likeliest first token of an
-    answer, 0 for the reference; right, full_right: whether it is 0. full_margin: nats between the
-    first choice of full precision and its second. chance: 1 over the number of choices.
+    likeliest token is the same. choice, full_choice: index of the likeliest of the choices, 0 for
+    the reference; right, full_right: whether it is 0. full_margin: nats between the first choice
+    of full precision and its second. chance: 1 over the number of choices.
     """
     rows = [_score(model, talk.tokens, question, full, found) for question in talk.questions]
     return {name: [row[name] for row in rows] for name in COLUMNS}
@@ -80,8 +90,8 @@ def _score(
     log_p = log_softmax(model.logits(full[before]))
     log_q = log_softmax(model.logits(found[before]))
     ids = tokens[question.answer.start : question.answer.stop]
-    choices = list(question.choices)
-    ours, theirs = log_q[0, choices], log_p[0, choices]
+    choices, at = list(question.choices), question.fork - question.answer.start
+    ours, theirs = log_q[at, choices], log_p[at, choices]
     ranked = np.sort(theirs)
     return {
         "tokens": len(ids),
@@ -102,10 +112,5 @@ def _nll(log_q: Doubles, ids: NDArray[np.int64]) -> float:
     return float(-log_q[np.arange(len(ids)), ids].sum())
 
 
-def _length(tokenizer: Tokenizer, text: str) -> int:
-    return len(tokenizer.encode(text, bos=False)) if text else 0
-
-
-def _first_tokens(tokenizer: Tokenizer, texts: Sequence[str]) -> tuple[int, ...]:
-    """The first token of each text, in order and without repeats."""
-    return tuple(dict.fromkeys(int(tokenizer.encode(text, bos=False)[0]) for text in texts))
+def _encode(tokenizer: Tokenizer, text: str) -> list[int]:
+    return [int(token) for token in tokenizer.encode(text, bos=False)] if text else []
