@@ -16,6 +16,7 @@ from kvassay.suite import Target
 from kvassay_suites.quality import suite
 from kvassay_suites.quality.measured import REAL, Origin
 from kvassay_suites.quality.tasks import FAMILIES, SAFETY, SHIP_FAMILIES
+from kvassay_suites.quality.tasks.__main__ import tables
 from kvassay_suites.quality.tasks.measure import CHECK
 
 LEADER, FOLLOWER = Target("native", "avx2"), Target("reference", "scalar")
@@ -55,7 +56,7 @@ def passes(change: Change | None = None, preset: str = "turbo") -> list[Record]:
             if change is not None:
                 change(family.name, columns)
             detail = {
-                **{"family": family.name, "number": number, "items": columns},
+                **{"family": family.name, "digest": talk.digest, "items": columns},
                 **{"text": f"tokens of {family.name} {number}", "model_hash": "m"},
             }
             origin = Origin(LEADER, preset, REAL)
@@ -176,6 +177,12 @@ def test_a_missing_conversation_is_never_a_pass() -> None:
     assert states(nothing)["chat_nll_rise"] == "not measured"
 
 
+def test_a_conversation_of_another_version_is_missing() -> None:
+    records = passes()
+    records[0].detail["digest"] = "older"  # type: ignore[index]
+    assert states(suite.conclude(records))["chat_nll_rise"] == "not measured"
+
+
 def test_not_a_number_is_never_a_pass() -> None:
     concluded = suite.conclude(passes(multiply("limits", "kl", math.nan)))
     assert states(concluded)["task_kl"] == "reject"
@@ -203,3 +210,15 @@ def test_an_equal_backend_takes_the_conclusions_over(differing: int, copied: boo
     assert all(r.detail["shared_with"] == "native avx2" for r in theirs)
     if copied:
         assert set(states(theirs).values()) == {"pass"}
+
+
+def test_tables_show_every_family_and_arm_and_what_was_not_measured() -> None:
+    partial = [r for r in passes(preset="kivi") if r.subject != "code 1"]
+    text = tables([*passes(), *partial])
+    assert text.count("| `turbo` |") == len(FAMILIES)
+    assert text.count("| `kivi` |") == len(FAMILIES) - 1
+    assert "| chat | 32 | 0.25 | no | 3.0" in text
+    (judged,) = (line for line in text.splitlines() if line.startswith("| `kivi`"))
+    assert judged.count("not measured") == 2
+    with pytest.raises(KvassayError, match="run kvassay quality --scope full"):
+        tables([])

@@ -22,6 +22,7 @@ from kvassay.models import (
 )
 from kvassay.models.gguf_file import GGUFFile
 from kvassay.models.tokenizer import Tokenizer
+from kvassay.rules import evaluate, rulebook
 from kvassay.suite import Request, Target
 from kvassay_suites.quality import suite
 from kvassay_suites.quality.tasks import FAMILIES, LEAST_ITEMS, SAFETY, SHIP_FAMILIES, measure
@@ -120,7 +121,7 @@ def test_items_suit_the_tokenizer_of_the_default_model() -> None:
 def test_a_pass_is_scored_by_the_reference_alone(model: Model) -> None:
     talk = script(model, SMALL)
     full = model.hidden(talk.tokens, FullAttention())
-    noisy = full + np.float32(0.5) * np.sign(full[::-1])
+    noisy = (full + 0.5 * np.sign(full[::-1])).astype(np.float32)
     found = score(model, talk, full, noisy)
     assert tuple(found) == COLUMNS
     text = bytes(talk.tokens.astype(np.uint8)).decode()
@@ -207,3 +208,20 @@ def test_families_belong_to_scope_full_and_go_by_conversation() -> None:
     assert all(names[i] == names[i + 1] for i in range(0, len(names), 2))
     default = Request((target,), ("turbo",), depth="quick")
     assert not [t for t in suite.tasks(default) if "tasks.measure" in t.function]
+
+
+@pytest.mark.model
+@pytest.mark.long
+def test_two_bit_keys_and_values_are_rejected_and_the_product_is_not() -> None:
+    """The planted bad arm, `kivi` at 2 bits, on the answers of ordinary chat."""
+    records = []
+    for preset in ("kivi", "turbo"):
+        for number, talk in enumerate(FAMILIES["chat"].conversations):
+            which = {"family": "chat", "number": number, "digest": talk.digest}
+            arm = {"backend": "native", "variant": "scalar", "preset": preset}
+            records += measure.measure(model="smollm2-135m", **arm, **which)  # type: ignore[arg-type]
+    concluded = suite.conclude(records)
+    for preset, state in (("kivi", "reject"), ("turbo", "pass")):
+        mine = [record for record in concluded if record.preset == preset]
+        for name in ("quality.task_kl", "quality.chat_nll_rise"):
+            assert evaluate(rulebook().rule(name), mine).state == state

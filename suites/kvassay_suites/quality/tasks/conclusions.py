@@ -96,10 +96,10 @@ def _require_same_prompts(arms: Mapping[Arm, Sequence[Record]]) -> None:
 
 def _by_family(records: Sequence[Record]) -> dict[str, Results | None]:
     """Results by family; None where a conversation is missing or of another version."""
-    have = {(record.detail["family"], record.detail["number"]): record for record in records}
+    have = {record.detail["digest"]: record for record in records}
     found: dict[str, Results | None] = {}
-    for name in dict.fromkeys(family for family, _ in have):
-        parts = [have.get((name, number)) for number in range(len(FAMILIES[name].conversations))]
+    for name in dict.fromkeys(record.detail["family"] for record in records):
+        parts = [have.get(talk.digest) for talk in FAMILIES[name].conversations]
         whole = [part for part in parts if part is not None]
         found[name] = _joined(name, whole) if len(whole) == len(parts) else None
     return found
