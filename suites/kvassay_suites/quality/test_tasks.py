@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -52,7 +52,9 @@ SMALL = Conversation(
 
 
 class Bytes:
-    """A tokenizer whose tokens are bytes."""
+    """A tokenizer whose tokens are bytes, of a model that is spoken to as the default one is."""
+
+    specials: ClassVar = {"<|im_start|>": 0}
 
     def encode(self, text: str, special: bool = True, bos: bool = True) -> NDArray[np.int64]:
         return np.frombuffer(text.encode(), dtype=np.uint8).astype(np.int64)

@@ -62,23 +62,21 @@ class Results:
 
 
 def conclude(records: Iterable[Record]) -> list[Record]:
-    """Records about families from those about their conversations, for every arm; an arm without
-    any has none."""
+    """Records about families from those about their conversations: the model's own scores, then
+    every arm's."""
     found = list(records)
     arms: dict[Arm, list[Record]] = {}
     for record in found:
         if record.check == f"{SUITE}.{CHECK}":
             arms.setdefault((record.backend, record.variant, record.preset), []).append(record)
     _require_same_prompts(arms)
-    concluded: list[Record] = []
+    concluded = _full_precision(next(iter(arms.values()))) if arms else []
     for (backend, variant, preset), mine in arms.items():
         origin = Origin(Target(backend, variant), preset, REAL)
         own = _about(origin, _by_family(mine))
         concluded += own
         for follower in _equals(found, origin):
             concluded += Origin(follower, preset, REAL).copied(own)
-    if arms:
-        concluded += _full_precision(next(iter(arms.values())))
     return concluded
 
 
