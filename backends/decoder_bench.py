@@ -34,6 +34,7 @@ from kvassay.models.loading import read_config
 from kvassay.models.onnx import GroupQuery, build
 from kvassay_backends.ort import backend as provider
 from kvassay_backends.ort.decoder import Decoder
+from kvassay_backends.ort.linear import KvassayLinear
 from kvassay_backends.ort.onnx_backend import OrtBackend
 from kvassay_backends.ort.sessions import options
 
@@ -49,15 +50,17 @@ PARTS: Final = {
     "Append": "append",
     "Attend": "attention",
     "GroupQueryAttention": "attention",
-    "MatMulNBits": "weights",
+    "Linear": "weights",
 }
 
 
 class GroupQueryDecoder:
     """The same model with ONNX Runtime's own attention over shared buffers."""
 
-    def __init__(self, path: Path, half: bool, capacity: int, chosen: Any) -> None:
-        model, self.config = build(path, GroupQuery(half))
+    def __init__(
+        self, path: Path, half: bool, capacity: int, linear: KvassayLinear, chosen: Any
+    ) -> None:
+        model, self.config = build(path, GroupQuery(half), linear=linear)
         self.session = onnxruntime.InferenceSession(
             model.SerializeToString(), chosen, providers=["CPUExecutionProvider"]
         )
@@ -95,7 +98,9 @@ def open_decoder(name: str, path: Path, capacity: int, threads: int, profile: st
     if profile:
         chosen.enable_profiling, chosen.profile_file_prefix = True, profile
     if name in PEERS:
-        return GroupQueryDecoder(path, PEERS[name], capacity, chosen)
+        return GroupQueryDecoder(
+            path, PEERS[name], capacity, KvassayLinear.of(backend, threads), chosen
+        )
     config, _ = read_config(models.GGUFFile(path))
     return Decoder(
         path, backend, kvassay.preset(name, **config.shape), capacity, "int8", threads, chosen

@@ -159,7 +159,7 @@ def test_attributes_are_refused_when_the_session_is_made(
     [
         ((5, 3, 64), (1, 4, 64), "input keys has 3 heads of 64, the spec has 2 of 64"),
         ((5, 2, 32), (1, 4, 64), "input keys has 2 heads of 32"),
-        ((5, 128), (1, 4, 64), r"input keys must be \[tokens, heads, head_dim\]"),
+        ((1, 5, 2, 64), (1, 4, 64), r"input keys must be \[tokens, heads, head_dim\]"),
         ((4, 2, 64), (1, 4, 64), "input values has another number of tokens than keys"),
         ((5, 2, 64), (1, 2, 64), "input query has 2 heads of 64, the spec has 4 of 64"),
         ((5, 2, 64), (9, 4, 64), "9 queries over 5 tokens"),

@@ -27,7 +27,7 @@ class GraphAttention(Protocol):
         """The attention of a layer: q, k after RoPE and v, each (1, tokens, heads * head dim).
 
         Adds the layer's cache as inputs and outputs. Returns the name of the output
-        (tokens, query heads * head dim).
+        (1, tokens, query heads * head dim).
         """
 
 
@@ -71,5 +71,4 @@ class GroupQuery:
         for stream, made in zip(("key", "value"), out[1:], strict=True):
             graph.one("Identity", [made], f"present_{stream}.{number}")
             graph.output(f"present_{stream}.{number}", kind, shape)
-        first = graph.one("Cast", [out[0]], f"{name}.float", to=1) if self.half else out[0]
-        return graph.reshape(first, f"{name}.rows", -1, config.query_heads * config.head_dim)
+        return graph.one("Cast", [out[0]], f"{name}.float", to=1) if self.half else out[0]
