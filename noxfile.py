@@ -197,6 +197,13 @@ def ort_abi(session: nox.Session) -> None:
 
 
 @nox.session(venv_backend="none")
+def ort_examples(session: nox.Session) -> None:
+    """The operators from C and C++: the programs of docs/examples, against the reference."""
+    prepare(session)
+    run(session, "python", "backends/ort_examples.py")
+
+
+@nox.session(venv_backend="none")
 def ort_versions(session: nox.Session) -> None:
     """The operators under an old and a new ONNX Runtime."""
     prepare(session, "test")
