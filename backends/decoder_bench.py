@@ -1,6 +1,6 @@
 """Times a language model end to end, by what its attention and cache are.
 
-    python backends/decoder_bench.py [--tokens N...] [--threads N] [--only NAME...] [--model FILE]
+    python backends/decoder_bench.py [--tokens N...] [--threads N] [--only NAME...] [--parts]
 
 In ONNX Runtime weights and all other operators are the same, int8 products over the stored codes;
 llama.cpp runs the same file, where llama-cpp-python is installed. Each contestant has a process of
@@ -8,9 +8,9 @@ its own, and they take turns: a prompt each, then short runs of decoding, round 
 medians and, for decoding, the median over the rounds of the ratio to the first contestant of the
 same round.
 
-Parts are shares of a decoding step. What nodes take is in ONNX Runtime's profile, "between nodes"
-is the rest of the run: its scheduling and allocator. Our attention is one node; it is taken apart
-by calls of the same kernels that lack a part, as the performance suite does: `scores` sums no
+With --parts, shares of a decoding step too: what nodes take is in ONNX Runtime's profile, "between
+nodes" is the rest of the run, its scheduling and allocator. Our attention is one node; it is taken
+apart by calls of the same kernels that lack a part, as the performance suite does: `scores` sums no
 values, a cache of one short page leaves the transform of the query and what a call costs.
 """
 
@@ -54,15 +54,23 @@ PARTS: Final = {
 _SHORT: Final = {"page_tokens": 16, "window": 0, "sinks": 0}
 
 
-def work(pipe: Connection, name: str, path: Path, capacity: int, threads: int) -> None:
+def work(
+    pipe: Connection, name: str, path: Path, capacity: int, threads: int, profiled: bool
+) -> None:
     """A contestant's process: answers each request with seconds and the chosen token."""
-    decoder = load(name, path, capacity, threads)
-    pipe.send(None)
-    while (asked := pipe.recv()) is not None:
-        began = time.perf_counter()
-        token = run(decoder, *asked)
-        pipe.send((time.perf_counter() - began, token))
-    pipe.send((decoder.cache_bytes, _peak()))
+    with tempfile.TemporaryDirectory() as folder:
+        decoder = load(name, path, capacity, threads, f"{folder}/run" if profiled else "")
+        pipe.send(None)
+        while (asked := pipe.recv()) is not None:
+            began = time.perf_counter()
+            token = run(decoder, *asked)
+            pipe.send((time.perf_counter() - began, token))
+        peak = _peak()
+        shares = {}
+        if profiled and name not in LLAMA_CPP:
+            profile = Path(decoder.session.end_profiling())
+            shares = parts(name, path, capacity - SPARE, threads, profile)
+    pipe.send((decoder.cache_bytes, peak, shares))
 
 
 def run(decoder: Any, tokens: Sequence[int], steps: int) -> int:
@@ -96,6 +104,7 @@ class Contestant:
     steps: list[float] = field(default_factory=list)
     held: int = 0
     peak: int = 0
+    shares: dict[str, float] = field(default_factory=dict)
 
     def ask(self, tokens: Sequence[int], steps: int) -> float:
         """Seconds of one turn."""
@@ -104,20 +113,23 @@ class Contestant:
         return float(seconds)
 
 
-def start(name: str, path: Path, capacity: int, threads: int) -> Contestant:
+def start(name: str, path: Path, capacity: int, threads: int, profiled: bool) -> Contestant:
     """A contestant that is ready."""
     context = mp.get_context("spawn")
     mine, other = context.Pipe()
-    process = context.Process(target=work, args=(other, name, path, capacity, threads), daemon=True)
+    given = (other, name, path, capacity, threads, profiled)
+    process = context.Process(target=work, args=given, daemon=True)
     process.start()
     mine.recv()
     return Contestant(name, mine, process)
 
 
-def race(names: Sequence[str], path: Path, prompt: Sequence[int], threads: int) -> list[Contestant]:
+def race(
+    names: Sequence[str], path: Path, prompt: Sequence[int], threads: int, profiled: bool
+) -> list[Contestant]:
     """All contestants over one prompt, by turns."""
     capacity = len(prompt) + SPARE
-    contestants = [start(name, path, capacity, threads) for name in names]
+    contestants = [start(name, path, capacity, threads, profiled) for name in names]
     for one in contestants:
         one.prefill = one.ask(prompt, 0)
     for one in contestants:
@@ -127,21 +139,14 @@ def race(names: Sequence[str], path: Path, prompt: Sequence[int], threads: int) 
             one.steps.append(one.ask([one.last], STEPS - 1) / STEPS)
     for one in contestants:
         one.pipe.send(None)
-        one.held, one.peak = one.pipe.recv()
+        one.held, one.peak, one.shares = one.pipe.recv()
         one.process.join()
     return contestants
 
 
-def parts(name: str, path: Path, prompt: Sequence[int], threads: int) -> dict[str, float]:
-    """Shares of a decoding step; none of a contestant whose insides are not ours to see."""
-    if name in LLAMA_CPP:
-        return {}
-    with tempfile.TemporaryDirectory() as folder:
-        decoder = load(name, path, len(prompt) + SPARE, threads, f"{folder}/run")
-        run(decoder, prompt, 0)
-        run(decoder, [0], STEPS)
-        profile = Path(decoder.session.end_profiling())
-        events = json.loads(profile.read_text(encoding="utf-8"))
+def parts(name: str, path: Path, tokens: int, threads: int, profile: Path) -> dict[str, float]:
+    """Shares of the last decoding steps that ONNX Runtime's profile tells of."""
+    events = json.loads(profile.read_text(encoding="utf-8"))
     steps = sorted((e["ts"], e["dur"]) for e in events if e["name"] == "model_run")[-STEPS:]
     taken: Counter[str] = Counter()
     for event in events:
@@ -152,7 +157,7 @@ def parts(name: str, path: Path, prompt: Sequence[int], threads: int) -> dict[st
     taken["between nodes"] = total - sum(taken.values())
     if name not in GROUP_QUERY:
         attention = taken.pop("attention")
-        for part, share in attention_parts(name, path, len(prompt), threads).items():
+        for part, share in attention_parts(name, path, tokens, threads).items():
             taken[part] += round(attention * share)
     return {part: took / total for part, took in taken.items()}
 
@@ -195,7 +200,7 @@ def by_turns(*calls: Callable[[], Any]) -> list[float]:
     return [statistics.median(seconds) for seconds in taken]
 
 
-def table(contestants: Sequence[Contestant], shares: dict[str, dict[str, float]]) -> str:
+def table(contestants: Sequence[Contestant]) -> str:
     """Markdown; the first contestant is what ratios are to."""
     base = contestants[0]
     lines = [
@@ -205,7 +210,7 @@ def table(contestants: Sequence[Contestant], shares: dict[str, dict[str, float]]
     ]
     for one in contestants:
         ratio = statistics.median(b / a for a, b in zip(one.steps, base.steps, strict=True))
-        found = sorted(shares[one.name].items(), key=lambda item: -item[1])
+        found = sorted(one.shares.items(), key=lambda item: -item[1])
         words = ", ".join(f"{part} {share:.0%}" for part, share in found) or "not measured"
         lines.append(
             f"| {one.name} | {one.prefill:.2f} | {one.first * 1e3:.1f} "
@@ -221,6 +226,9 @@ def main() -> int:
     parser.add_argument("--tokens", type=int, nargs="+", default=[512, 2048, 7936])
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--only", nargs="+", choices=CONTESTANTS, default=None)
+    parser.add_argument(
+        "--parts", action="store_true", help="profile, which costs each node some us"
+    )
     parser.add_argument("--model", type=Path, default=None, help="GGUF file; default: SmolLM2-135M")
     asked = parser.parse_args()
     path = asked.model or models.find_default()
@@ -238,9 +246,8 @@ def main() -> int:
             print(f"--tokens {length}: 1 to {model.config.context - SPARE}", file=sys.stderr)
             return 2
         prompt = [int(token) for token in topics_tokens(model, length)]
-        found = race(names, path, prompt, asked.threads)
-        shares = {name: parts(name, path, prompt, asked.threads) for name in names}
-        print(f"\n{length} tokens\n\n{table(found, shares)}", flush=True)
+        found = race(names, path, prompt, asked.threads, asked.parts)
+        print(f"\n{length} tokens\n\n{table(found)}", flush=True)
     return 0
 
 
