@@ -29,6 +29,7 @@ class Provider:
     """Stands for a provider whose variants are given."""
 
     foreign = False
+    on_request = False
 
     def __init__(self, **variants: Availability) -> None:
         self._variants = variants
