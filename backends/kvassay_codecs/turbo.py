@@ -1,8 +1,7 @@
 """turbo: kvassay's own codec, as the reference backend encodes it (docs/numeric-contract.md).
 
 Two rounds of signs and Hadamard blocks, integer codebooks, one u8 scale a vector, keys centred by
-page. Nothing is re-implemented here: codes and scales come from the reference, in pages of 64
-tokens. The 64 bytes of a page's header are left out, as they are for every codec of this family.
+page. Nothing is re-implemented here: codes and scales come from the reference. The 64 bytes of a page's header are left out, as they are for every codec of this family.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from kvassay.codec import Codec as StreamCodec
 from kvassay.codec import parse_codec
 from kvassay.spec import SCALE_KINDS
 from kvassay.tiles import pack_keys, pack_values, unpack_keys, unpack_values
-from kvassay.vector_codec import RESIDUAL
+from kvassay.vector_codec import FITTED, RESIDUAL
 from kvassay_backends.reference import codebook, turbo
 from kvassay_backends.reference.encode import page_mean
 from kvassay_backends.reference.scales import Scales
@@ -23,15 +22,17 @@ from kvassay_backends.reference.transform import KEYS, VALUES, Transform, read_g
 
 from .base import F32, Codec, Held, Shape, f32, residual, with_residual
 
-PAGE: Final = 64
+#: Held once a layer, outside the pages.
+_FROZEN: Final = f"{FITTED} mean"
 
 
 class Turbo(Codec):
     """Codes in tiles, a u8 scale a vector and a float32 maximum a page, fp16 means of pages.
 
-    centre: "page" takes the mean of 64 tokens off and holds it; the default for keys. "none"
-    otherwise. scale: "u8", "u8log" or "fp16". rounds: of the transform, 1 or 2.
-    Tokens beyond the last whole page are fp16.
+    centre: "page" takes the mean of a page off and holds it, the default for keys; "frozen" takes
+    off and holds that of the first page alone; "none" is the default for values. scale: "u8",
+    "u8log" or "fp16". rounds: of the transform, 1 or 2. page: tokens. Those beyond the last whole
+    page are fp16.
     """
 
     paper = "docs/numeric-contract.md"
@@ -45,27 +46,34 @@ class Turbo(Codec):
         centre: str | None = None,
         scale: str = "u8",
         rounds: int = 2,
+        page: int = 64,
         **common: Any,
     ) -> None:
         super().__init__(**common)
         default = "page" if self.role == "key" else "none"
-        self.centre = self._choice("centre", centre or default, ("page", "none"))
+        self.centre = self._choice("centre", centre or default, ("page", "frozen", "none"))
         self.scale = self._choice("scale", scale, SCALE_KINDS)
         self.rounds = self._integer("rounds", rounds, 1, 2)
+        self.page = self._integer("page", page, 16, 1024)
+        if self.page % 16:
+            raise self._refuse(f"page {page} is not a multiple of 16")
 
     def _pack(self, x: F32) -> Held:
         heads, tokens, d = x.shape
-        at = tokens - tokens % PAGE
+        at = tokens - tokens % self.page
         if not at:
             return residual(x)
         stored = x[:, :at].astype(np.float16)  # as a cache gets them: through its fp16 residual
-        pages = stored.reshape(-1, PAGE, d)
+        pages = stored.reshape(-1, self.page, d)
         held: Held = {}
         centred = f32(pages)
         if self.centre == "page":
             means = page_mean(pages)
             held["means"] = means.reshape(heads, -1, d)
             centred = centred - f32(means)[:, np.newaxis]
+        elif self.centre == "frozen":
+            held[_FROZEN] = page_mean(stored[:, : self.page])
+            centred = centred - np.repeat(f32(held[_FROZEN]), at // self.page, 0)[:, np.newaxis]
         coded = turbo.encode(
             self._stream(), centred, self._transform(), self.scale, None, self.role == "key"
         )
@@ -78,18 +86,20 @@ class Turbo(Codec):
 
     def _unpack(self, held: Held, shape: Shape) -> F32:
         heads, tokens, d = shape
-        at = tokens - tokens % PAGE
+        at = tokens - tokens % self.page
         if not at:
             return f32(held[RESIDUAL])
         transform = self._transform()
         unpacker = unpack_keys if self.role == "key" else unpack_values
-        codes = unpacker(held["codes"], self._stream().splits(d), PAGE)
+        codes = unpacker(held["codes"], self._stream().splits(d), self.page)
         c = f32(turbo.decode(codes, codebook.spans(self._stream(), d)))
         scales = Scales(self.scale, held["scales"], held.get("scale maxima"))
         factor = scales.factor * scales.unit[:, np.newaxis] * read_gain(transform.exponent)
-        pages = transform.inverse(c * factor[..., np.newaxis]).reshape(heads, -1, PAGE, d)
+        pages = transform.inverse(c * factor[..., np.newaxis]).reshape(heads, -1, self.page, d)
         if self.centre == "page":
             pages = pages + f32(held["means"])[:, :, np.newaxis]
+        elif self.centre == "frozen":
+            pages = pages + f32(held[_FROZEN])[:, np.newaxis, np.newaxis]
         return with_residual(pages.reshape(heads, at, d), held)
 
     def _stream(self) -> StreamCodec:
