@@ -3,7 +3,8 @@ predictions."""
 
 from .arm import Arm, parse_arm
 from .attention import Stored, StoredAttention, fitted
-from .outcomes import Outcome, measure
+from .forward import measure
+from .outcome import Outcome
 from .summary import Row, rows
 
 __all__ = [

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from .outcomes import Outcome
+from .outcome import Outcome
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,16 @@ class Row:
     perplexity_rise: float
     top1: float
     loses_to: str | None = None
+
+    @property
+    def label(self) -> str:
+        """The name in a plot."""
+        return self.arm
+
+    @property
+    def loss(self) -> float:
+        """The figure that arms are ranked by."""
+        return self.kl
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""

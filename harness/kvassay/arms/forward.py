@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
-from .._version import __version__
+from ..errors import InputError
 from ..models import (
     CacheAttention,
     Capture,
@@ -20,7 +17,6 @@ from ..models import (
     Model,
     Tokens,
     capture,
-    load,
     passage,
     topics_tokens,
 )
@@ -31,40 +27,14 @@ from ..registry import load as load_backend
 from ..spec import LayerSpec, Spec
 from .arm import Arm
 from .attention import LayerCodecs, Stored, StoredAttention, fitted
+from .outcome import Outcome, digest_of
 
 #: Where codecs that learn do so: a part of the help topics that is in none of the texts.
 _LEARN_FROM: Final = 60_000
 _LEARN_TOKENS: Final = 516
 #: Rows of logits at a time.
 _ROWS: Final = 128
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """One arm on one text, sums over `positions`.
-
-    Positions are those whose query meets a sealed page under the policy of 4 sinks, 32 newest
-    tokens and pages of 64, for every arm alike. kl: KL(full || arm) of next-token distributions,
-    kl_all that over all `tokens`; nll, full_nll: of the true next tokens, under the arm and in full
-    precision; all in nats. top1: positions whose likeliest token is the same. digest: of model,
-    tokens, arm and version.
-    """
-
-    arm: str
-    text: str
-    digest: str
-    tokens: int
-    positions: int
-    kl: float
-    kl_all: float
-    nll: float
-    full_nll: float
-    top1: int
-    page_bits: float
-    all_in_bits: float
-    held_out: bool
-
-
+#: The first position that counts: 4 sinks, a window of 32, a page of 64 tokens.
 FIRST_COUNTED: Final = 4 + 32 + 64 - 1
 
 
@@ -80,6 +50,8 @@ def measure(
     texts: names of kvassay.models.PASSAGES. Raises InputError for texts that are too short to seal
     a page, SpecError for arms that cannot be made.
     """
+    if tokens < FIRST_COUNTED + 2:
+        raise InputError(f"arms: {tokens} tokens seal no page; give {FIRST_COUNTED + 2} or more")
     made: dict[str, tuple[LayerCodecs, ...]] = {}
     for name in texts:
         ids = passage(name).tokens(model, tokens)
@@ -100,55 +72,18 @@ def measure(
                 hidden, stored = model.hidden(ids, attention), attention.stored
             yield Outcome(
                 arm=arm.text,
+                model=model.config.name,
                 text=name,
-                digest=digest,
                 held_out=passage(name).held_out,
+                digest=digest,
                 **_bits(stored.values()),
                 **_compare(model, full, hidden),
             )
 
 
-def digest_of(model: Model, ids: Tokens, arm: Arm) -> str:
-    """What an outcome depends on, 16 hex digits."""
-    told = json.dumps([__version__, model.config.model_hash, ids.tolist(), arm.text])
-    return hashlib.sha256(told.encode()).hexdigest()[:16]
-
-
-def read(path: Path) -> dict[str, Outcome]:
-    """Outcomes of an earlier run by digest; a last line that was cut off is left out."""
-    found: dict[str, Outcome] = {}
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    for number, line in enumerate(lines):
-        try:
-            outcome = Outcome(**json.loads(line))
-        except json.JSONDecodeError:
-            if number == len(lines) - 1:
-                break
-            raise
-        found[outcome.digest] = outcome
-    return found
-
-
-def line_of(outcome: Outcome) -> str:
-    """An outcome as `read` takes it."""
-    return json.dumps(asdict(outcome)) + "\n"
-
-
 @lru_cache(maxsize=1)
 def _to_learn_from(model: Model) -> Capture:
     return capture(model, topics_tokens(model, _LEARN_TOKENS, _LEARN_FROM))
-
-
-def measure_text(
-    source: str, arms: Sequence[Arm], text: str, tokens: int, known: Mapping[str, Outcome]
-) -> list[Outcome]:
-    """`measure` of one text in a worker process, which loads the model once."""
-    return list(measure(_loaded(source), arms, [text], tokens, known))
-
-
-@lru_cache(maxsize=1)
-def _loaded(source: str) -> Model:
-    return load(source)
 
 
 def _through_a_cache(model: Model, arm: Arm, ids: Tokens) -> tuple[FloatArray, dict[int, Stored]]:
