@@ -114,6 +114,11 @@ class Codec(VectorCodec):
             raise self._refuse(f"{name} {value} is outside {low} .. {high}")
         return int(value)
 
+    def _flag(self, name: str, value: Any) -> bool:
+        if not isinstance(value, bool):
+            raise self._refuse(f"{name} {value!r} is neither True nor False")
+        return value
+
     def _choice(self, name: str, value: Any, choices: tuple[str, ...]) -> str:
         if value not in choices:
             raise self._refuse(f"{name} {value!r} is not one of {', '.join(choices)}")

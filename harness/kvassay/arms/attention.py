@@ -109,12 +109,12 @@ class StoredAttention:
         """What a codec gives back of whole pages x, by head, and what it holds."""
         if not len(x):
             return x.swapaxes(0, 1), None
-        encoded = codec.encode(x)
-        if encoded.parts.get(RESIDUAL):
+        if codec.encode(x[: self._arm.page]).parts.get(RESIDUAL):
             raise SpecError(
                 f"arm {self._arm.text!r}: {codec.name} leaves tokens of a page of "
                 f"{self._arm.page} as fp16; set page to a multiple of its group"
             )
+        encoded = codec.encode(x)
         return encoded.decode().swapaxes(0, 1), encoded
 
     def _bytes(self, encoded: Sequence[Encoded | None], size: int) -> Stored:

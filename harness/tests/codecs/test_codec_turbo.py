@@ -63,21 +63,12 @@ def test_pages_of_other_sizes(page: int) -> None:
     assert (alone.decode() == encoded.decode()[page : 2 * page]).all()
 
 
-def test_a_relative_mean_heeds_short_tokens_more() -> None:
-    x = _mixed(4)
-    plain, relative = (
-        decoded(make("turbo", 64, bits=3, mean=mean), x) for mean in ("plain", "relative")
-    )
-    assert nmse(x[::4], relative[::4]) < 0.5 * nmse(x[::4], plain[::4])
-
-
 @pytest.mark.parametrize(
     ("params", "message"),
     [
         ({"choice": True, "role": "value"}, "no meaning without centring"),
         ({"choice": 1}, "neither True nor False"),
         ({"page": 24}, "page 24 is not a multiple of 16"),
-        ({"mean": "median"}, "mean 'median'"),
     ],
 )
 def test_what_cannot_be_stored_is_refused(params: dict[str, object], message: str) -> None:
