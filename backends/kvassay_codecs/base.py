@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar, Final, Self
+from typing import Any, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,7 +34,8 @@ class Codec(VectorCodec):
     magnitude, and held as (u8 index, fp16 value). seed: of the method's random transforms.
     """
 
-    learns: ClassVar[bool] = False
+    #: Whether it fits itself to data; a matter of parameters for some.
+    learns: bool = False
 
     def __init__(
         self, *, bits: float, head_dim: int, role: str, outliers: int = 0, seed: int = 0
@@ -113,11 +114,6 @@ class Codec(VectorCodec):
         if not low <= value <= high:
             raise self._refuse(f"{name} {value} is outside {low} .. {high}")
         return int(value)
-
-    def _flag(self, name: str, value: Any) -> bool:
-        if not isinstance(value, bool):
-            raise self._refuse(f"{name} {value!r} is neither True nor False")
-        return value
 
     def _choice(self, name: str, value: Any, choices: tuple[str, ...]) -> str:
         if value not in choices:

@@ -1,4 +1,4 @@
-"""turbo beyond what a cache of a spec stores: which mean is taken off, and off which tokens."""
+"""Centring beyond what a cache of a spec stores: which mean is taken off, and off which tokens."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from codec_tools import decoded, gaussian, make, nmse
 
 from kvassay.errors import SpecError
 from kvassay.protocol import FloatArray
+from kvassay_codecs.rope import Rotary
 
 
 def _mixed(short: int = 8) -> FloatArray:
@@ -63,14 +64,49 @@ def test_pages_of_other_sizes(page: int) -> None:
     assert (alone.decode() == encoded.decode()[page : 2 * page]).all()
 
 
+def test_a_mean_before_rope_serves_every_page_and_costs_none_of_them() -> None:
+    """Keys that stand still before RoPE; fitted on others of the same mean."""
+    turn = Rotary(64, 10000.0, "interleaved").turn
+    mean = np.float32(4) * gaussian(34, 1, 2, 64)
+    x, learn = (
+        np.ascontiguousarray(turn((gaussian(seed, 256, 2, 64) + mean).swapaxes(0, 1)))
+        .swapaxes(0, 1)
+        .copy()
+        for seed in (35, 36)
+    )
+    x[::8] = np.float32(0.05) * gaussian(37, 32, 2, 64)
+    page = make("turbo", 64, bits=3, choice=True)
+    rope = make("turbo", 64, bits=3, centre="rope", choice=True, rope_base=10000.0).fit(learn)
+    once, each = rope.encode(x), page.encode(x)
+    assert each.page_bits - once.page_bits == 16 / 64
+    assert nmse(x, once.decode()) < 0.8 * nmse(x, each.decode())
+    assert once.parts["fitted mean"] == 2 * 2 * 64
+    wrong = make("turbo", 64, bits=3, centre="rope", rope_base=500.0).fit(learn)
+    assert nmse(x, decoded(wrong, x)) > 3 * nmse(x, once.decode())
+
+
+@pytest.mark.parametrize("of", ["eden_unbiased", "e8", "q4_0", "kivi"])
+def test_any_codec_gains_from_centring(of: str) -> None:
+    x = _mixed()
+    alone, centred = make(of, 64, bits=4), make("centred", 64, bits=4, of=of)
+    assert nmse(x, decoded(centred, x)) < 0.7 * nmse(x, decoded(alone, x))
+    extra = centred.encode(x).page_bits - alone.encode(x).page_bits
+    assert extra == pytest.approx(16 / 64 + 1 / 64)
+
+
 @pytest.mark.parametrize(
     ("params", "message"),
     [
         ({"choice": True, "role": "value"}, "no meaning without centring"),
         ({"choice": 1}, "neither True nor False"),
+        ({"centre": "rope"}, "needs their rope_base, not None"),
+        ({"centre": "rope", "rope_base": 1e4, "role": "value"}, "is for keys"),
+        ({"name": "centred", "of": "turbo", "bits": 3}, "it centres by itself"),
+        ({"name": "centred", "of": "pq", "bits": 2}, "learns from data"),
+        ({"name": "centred", "of": "drive", "bits": 2}, "not one of its rates"),
         ({"page": 24}, "page 24 is not a multiple of 16"),
     ],
 )
 def test_what_cannot_be_stored_is_refused(params: dict[str, object], message: str) -> None:
     with pytest.raises(SpecError, match=message):
-        make("turbo", 64, **params)
+        make(**{"name": "turbo", "head_dim": 64, **params})  # type: ignore[arg-type]
