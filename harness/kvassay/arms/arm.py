@@ -19,7 +19,6 @@ from ..errors import SpecError
 
 _PRESET: Final = "preset:"
 _LAYERS: Final = re.compile(r"(-?\d+(?:,-?\d+)*)=(.+)")
-_POLICY: Final = ("window", "sinks", "page")
 
 
 @dataclass(frozen=True)
@@ -75,17 +74,18 @@ def parse_arm(text: str) -> Arm:
     if first.startswith(_PRESET):
         fields = dict(_option(text, word) for word in options)
         return Arm(text, preset=first.removeprefix(_PRESET), fields=fields)
-    policy: dict[str, int] = {}
+    policy = {"window": 32, "sinks": 4, "page": 64}
     layers: dict[int, Pair] = {}
     for word in options:
         if match := _LAYERS.fullmatch(word):
             layers |= dict.fromkeys(map(int, match[1].split(",")), _pair(text, match[2]))
             continue
         name, value = _option(text, word)
-        if name not in _POLICY or not isinstance(value, int) or value < (name == "page"):
-            raise SpecError(f"arm {text!r}: cannot read {word!r}; {', '.join(_POLICY)} are tokens")
+        if name not in policy or not isinstance(value, int) or value < (name == "page"):
+            raise SpecError(f"arm {text!r}: cannot read {word!r}; {', '.join(policy)} are tokens")
         policy[name] = value
-    return Arm(text, _pair(text, first), layers=layers, **policy)
+    window, sinks, page = policy.values()
+    return Arm(text, _pair(text, first), window, sinks, page, layers)
 
 
 def _pair(text: str, word: str) -> Pair:

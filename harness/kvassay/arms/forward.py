@@ -70,13 +70,15 @@ def measure(
                     made[arm.text] = fitted(arm, model.config, _to_learn_from(model))
                 attention = StoredAttention(arm, made[arm.text])
                 hidden, stored = model.hidden(ids, attention), attention.stored
+            page_bits, all_in_bits = _bits(stored.values())
             yield Outcome(
                 arm=arm.text,
                 model=model.config.name,
                 text=name,
                 held_out=passage(name).held_out,
                 digest=digest,
-                **_bits(stored.values()),
+                page_bits=page_bits,
+                all_in_bits=all_in_bits,
                 **_compare(model, full, hidden),
             )
 
@@ -108,14 +110,13 @@ def _stored(spec: Spec, layer: LayerSpec, tokens: int) -> Stored:
     )
 
 
-def _bits(stored: Iterable[Stored]) -> dict[str, float]:
+def _bits(stored: Iterable[Stored]) -> tuple[float, float]:
+    """Page bits and all-in bits over all layers."""
     layers = list(stored)
     pages, numbers = sum(one.pages for one in layers), sum(one.values for one in layers)
     held = sum(one.pages + one.fitted + one.fp16 for one in layers)
-    return {
-        "page_bits": 8 * pages / numbers if numbers else 16.0,
-        "all_in_bits": 8 * held / sum(one.all_values for one in layers),
-    }
+    everything = sum(one.all_values for one in layers)
+    return 8 * pages / numbers if numbers else 16.0, 8 * held / everything
 
 
 @dataclass(frozen=True)

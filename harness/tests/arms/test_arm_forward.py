@@ -6,6 +6,7 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,7 +25,16 @@ from kvassay.arms import (
 from kvassay.arms.outcome import read_outcomes
 from kvassay.cli import run as command
 from kvassay.errors import InputError, RecordError, SpecError, StateError
-from kvassay.models import CacheAttention, Capture, FullAttention, Model, capture, tiny, tiny_tokens
+from kvassay.models import (
+    CacheAttention,
+    Capture,
+    FullAttention,
+    Model,
+    Tokens,
+    capture,
+    tiny,
+    tiny_tokens,
+)
 from kvassay.protocol import FloatArray
 
 TOKENS = 300
@@ -130,7 +140,7 @@ class Given:
     def __init__(self, name: str) -> None:
         self.name, self.held_out = name, name == "b"
 
-    def tokens(self, model: Model, n: int) -> FloatArray:
+    def tokens(self, model: Model, n: int) -> Tokens:
         return tiny_tokens(n, ord(self.name))
 
 
@@ -206,10 +216,12 @@ def test_a_run_goes_on_where_it_was_stopped(
     with path.open("a") as stream:
         stream.write('{"suite": "qual')  # a line that an interruption cut off
     made: list[str] = []
-    build = forward.fitted
-    monkeypatch.setattr(
-        forward, "fitted", lambda arm, *rest: (made.append(arm.text), build(arm, *rest))[1]
-    )
+
+    def build(arm: Arm, *rest: Any) -> Any:
+        made.append(arm.text)
+        return fitted(arm, *rest)
+
+    monkeypatch.setattr(forward, "fitted", build)
     again = list(running.run("tiny", ARMS, ["a", "b"], TOKENS, path))
     assert again[0] == first
     assert sorted(made) == sorted(arm.text for arm in ARMS)  # the first one for text b alone
@@ -245,12 +257,12 @@ def test_too_few_tokens_are_refused(model: Model) -> None:
 
 @pytest.mark.usefixtures("texts")
 def test_the_command_prints_every_arm_and_draws_them(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page = tmp_path / "page.html"
     asked = ["arms", "--arm", "fp16", "--arm", "turbo:2/turbo:2", "--text", "story"]
     running_texts = [*asked, "--tokens", "150", "--plot", str(page)]
-    forward.passage = lambda name: Given("a")  # type: ignore[assignment,return-value]
+    monkeypatch.setattr(forward, "passage", lambda name: Given("a"))
     assert command(running_texts) == 0
     out = capsys.readouterr().out
     assert "turbo:2/turbo:2" in out
