@@ -13,6 +13,7 @@ import pytest
 
 import kvassay
 from kvassay.arms import (
+    Arm,
     Outcome,
     StoredAttention,
     fitted,
