@@ -5,8 +5,13 @@ from __future__ import annotations
 
 from typing import Final
 
-#: Ours at several rates, and others at the same bytes.
+#: Ours, as caches store it and as they could, at several rates; others at the same bytes.
 STANDARD: Final = (
+    "turbo:2.5,centre=rope,choice=true/turbo:2.5,centre=frozen,choice=true",
+    "turbo:3,centre=rope,choice=true/turbo:3,centre=frozen,choice=true",
+    "turbo:3.5,centre=rope,choice=true/turbo:3,centre=frozen,choice=true",
+    "turbo:4,centre=rope,choice=true/turbo:4,centre=frozen,choice=true",
+    "centred:5,centre=rope/turbo:4,centre=frozen,choice=true",
     "turbo:2.5/turbo:2.5,centre=frozen",
     "turbo:3/turbo:3,centre=frozen",
     "turbo:3.5/turbo:3,centre=frozen",
@@ -44,6 +49,13 @@ ABLATIONS: Final = {
     ),
     "value centring": tuple(
         f"turbo:3.5/turbo:3,centre={centre}" for centre in ("frozen", "page", "none")
+    ),
+    "a bit a token": (
+        _TURBO,
+        "turbo:3.5,choice=true/turbo:3,centre=frozen",
+        "turbo:3.5/turbo:3,centre=frozen,choice=true",
+        "turbo:3.5,choice=true/turbo:3,centre=frozen,choice=true",
+        "turbo:3.5,centre=rope,choice=true/turbo:3,centre=frozen,choice=true",
     ),
     "rounds": tuple(f"turbo:3.5,rounds={n}/turbo:3,centre=frozen,rounds={n}" for n in (2, 1)),
     "scale": tuple(

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+import kvassay
 from kvassay.arms import Arm, parse_arm
 from kvassay.arms.arm import Stream
 from kvassay.arms.standard import ABLATIONS, STANDARD
 from kvassay.errors import SpecError
+
+SHAPE: dict[str, Any] = {"layers": 3, "kv_heads": 1, "query_heads": 3, "head_dim": 64}
 
 
 def test_codecs_policy_and_layers() -> None:
@@ -64,8 +69,19 @@ def test_a_layer_that_does_not_exist_is_refused() -> None:
         parse_arm("kivi:2 9=fp16").pair(0, 4)
 
 
-def test_all_arms_that_ship_can_be_read_and_are_named_once() -> None:
-    arms = [*STANDARD, *dict.fromkeys(one for arms in ABLATIONS.values() for one in arms)]
-    assert all(parse_arm(text).text == text for text in arms)
+def test_all_arms_that_ship_can_be_made_and_are_named_once() -> None:
+    texts = [*STANDARD, *dict.fromkeys(one for arms in ABLATIONS.values() for one in arms)]
+    for text in texts:
+        arm = parse_arm(text)
+        assert arm.text == text
+        if arm.preset:
+            kvassay.preset(arm.preset, **SHAPE, **arm.fields)
+            continue
+        for layer in range(3):
+            for role, one in zip(("key", "value"), arm.pair(layer, 3), strict=True):
+                params = dict(one.params)
+                if params.get("centre") == "rope":
+                    params["rope_base"] = 1e4
+                kvassay.codec(one.name, bits=one.bits, head_dim=64, role=role, **params)
     assert len(set(STANDARD)) == len(STANDARD)
     assert {"window", "sinks", "rounds", "scale", "sign projection"} <= set(ABLATIONS)
