@@ -112,7 +112,7 @@ class StoredAttention:
         if codec.encode(x[: self._arm.page]).parts.get(RESIDUAL):
             raise SpecError(
                 f"arm {self._arm.text!r}: {codec.name} leaves tokens of a page of "
-                f"{self._arm.page} as fp16; set page to a multiple of its group"
+                f"{self._arm.page} as fp16; change page, or the codec's group or first tokens"
             )
         encoded = codec.encode(x)
         return encoded.decode().swapaxes(0, 1), encoded
