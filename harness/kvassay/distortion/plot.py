@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from markupsafe import Markup, escape
@@ -54,7 +55,7 @@ def arms_page(model: str, texts: Sequence[str], arms: Sequence[Row]) -> str:
     head = ("arm", "page bits", "all-in bits", loss, "worst text", "perplexity", "loses to")
     body = [
         (
-            arm.label,
+            f"{number}: {arm.label}",
             f"{arm.page_bits:.3f}",
             f"{arm.all_in_bits:.3f}",
             f"{arm.kl:.4g}",
@@ -62,9 +63,11 @@ def arms_page(model: str, texts: Sequence[str], arms: Sequence[Row]) -> str:
             f"{arm.perplexity_rise:+.2%}",
             arm.loses_to or "",
         )
-        for arm in arms
+        for number, arm in enumerate(arms, 1)
     ]
-    parts = [_head("Arms", "Rate and predictions"), told, pareto(arms, loss), _table(head, body)]
+    # Names of arms are long: the plot has their numbers in the table.
+    points = [replace(arm, arm=str(number)) for number, arm in enumerate(arms, 1)]
+    parts = [_head("Arms", "Rate and predictions"), told, pareto(points, loss), _table(head, body)]
     return str(Markup("\n").join(parts)) + "\n"
 
 
