@@ -31,6 +31,7 @@ REQUIREMENTS: Final = (
     "shipped",
     "built",
     "baseline",
+    "tensors",
 )
 STATISTICS: Final[Mapping[str, Callable[[Sequence[float]], float]]] = {
     "max": max,

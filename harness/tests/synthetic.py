@@ -73,7 +73,7 @@ def good_records(
     for rule in rulebook().rules:
         wanted = {"exact": exact, "bounded": not exact, "quantized": True}
         wanted.update(stored=stored, wasm=wasm, native=not wasm)
-        wanted.update(shipped=True, built=True, baseline=True)
+        wanted.update(shipped=True, built=True, baseline=True, tensors=True)
         if rule.in_scope(scope) and all(wanted[name] for name in rule.requires):
             value = good_value(rule)
             records.append(make(rule.check, value, subject=rule.subject, preset=preset))
@@ -87,15 +87,18 @@ def kind_for(rule: Rule) -> dict[str, bool]:
     return {"exact": "bounded" not in rule.requires, **kinds}
 
 
-def question(scope: str = "default", *presets: str, baseline: str = "") -> Question:
+def question(
+    scope: str = "default", *presets: str, baseline: str = "", tensors: str = ""
+) -> Question:
     """TARGET with PRESET, or with the presets given."""
-    return Question(scope, (TARGET,), presets or (PRESET,), baseline=baseline)
+    return Question(scope, (TARGET,), presets or (PRESET,), baseline=baseline, tensors=tensors)
 
 
 def question_for(rule: Rule) -> Question:
     """A question that this rule answers."""
     baseline = "b.jsonl" if "baseline" in rule.requires else ""
-    return question(rule.scope, preset_for(rule), baseline=baseline)
+    tensors = "t.safetensors" if "tensors" in rule.requires else ""
+    return question(rule.scope, preset_for(rule), baseline=baseline, tensors=tensors)
 
 
 # --- tasks ----------------------------------------------------------------------------------------

@@ -53,6 +53,8 @@ EXPECTED = {
     "quality.tiny_logit_drift": ("max", None, 0.25),
     "quality.next_token_kl": ("max", None, 0.1),
     "quality.shared_pass": ("sum", None, 0),
+    "captured.attention_kl": ("max", None, 0.05),
+    "captured.output_error": ("max", None, 0.5),
     "quality.chat_nll_rise": ("max", None, 0.02),
     "performance.transform_cost": ("max", None, 1),
     "retrieval.recall": ("each", 0.98, None),
