@@ -152,6 +152,17 @@ def peers(session: nox.Session) -> None:
 
 
 @nox.session
+def hf(session: nox.Session) -> None:
+    """Models of the package transformers with a kvassay cache, and captured tensors of them.
+
+    In an environment of its own: torch is larger than everything else together.
+    """
+    session.install(*group("hf"), *group("build"))
+    session.install("--no-build-isolation", "-e", ".")
+    session.run("pytest", "harness/tests_hf", *session.posargs)
+
+
+@nox.session
 def retrieval(session: nox.Session) -> None:
     """Stored vectors beside turbovec and FAISS: `python -m kvassay_suites.retrieval`."""
     for requirement in group("retrieval"):

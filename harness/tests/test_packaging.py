@@ -26,6 +26,7 @@ SESSIONS = {
     "memory",
     "peers",
     "retrieval",
+    "hf",
     "bench",
     "asv",
     "browser",
