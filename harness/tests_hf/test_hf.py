@@ -114,9 +114,9 @@ def test_what_it_cannot_do_is_refused(model: Any) -> None:
     cache = KvassayCache(model)
     with pytest.raises(UnsupportedError, match="one sequence"):
         model(torch.tensor([PROMPT, PROMPT]), cache=cache)
+    mask = torch.ones(1, len(PROMPT))
+    mask[0, :5] = 0
     with pytest.raises(UnsupportedError, match="padding"):
-        mask = torch.ones(1, len(PROMPT))
-        mask[0, :5] = 0
         model(torch.tensor([PROMPT]), attention_mask=mask, cache=KvassayCache(model))
     with pytest.raises(StateError, match="without a KvassayCache"):
         model(torch.tensor([PROMPT]), use_cache=False)
@@ -153,8 +153,8 @@ def test_captured_tensors_are_what_the_model_attends_with(model: Any, tmp_path: 
         for number in file.layers:
             layer = file.layer(number)
             filled.append(number, layer.k, layer.v)
-        first = [ran.kvassay.scores(0, file.layer(0).q[-1]), filled.scores(0, file.layer(0).q[-1])]
-    assert np.array_equal(*first)
+        q = file.layer(0).q[-1]
+        assert np.array_equal(ran.kvassay.scores(0, q), filled.scores(0, q))
 
 
 def test_the_digest_follows_the_weights(model: Any, tmp_path: Path) -> None:

@@ -140,7 +140,7 @@ def attend(
     dropout: float = 0.0,
     **options: Any,
 ) -> tuple[Any, None]:
-    """The attention function `kvassay` of transformers: (1, n, query_heads, head_dim), no weights."""
+    """The attention function `kvassay` of transformers: (1, n, query_heads, head_dim)."""
     layer = getattr(key, _OWNER, None)
     if layer is None:
         raise StateError("attention `kvassay` without a KvassayCache: pass cache=cache")
