@@ -214,7 +214,7 @@ def store_scales(kind: str, scales: F32) -> Scales:
         stored = f16s(scales)
         return Scales(stored, None, stored.astype(np.float32), np.ones(len(scales), np.float32))
     most = scales.max(axis=-1)
-    safe = np.where(most == 0, np.float32(1), most)[:, None]
+    safe: F32 = np.where(most == 0, np.float32(1), most)[:, None]
     if kind == "u8":
         u = np.where(most[:, None] == 0, ZERO, rne(scales * (np.float32(255) / safe)))
         return Scales(u.astype(np.uint8), most, u, most * const(1 / 255))

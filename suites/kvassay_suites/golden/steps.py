@@ -149,7 +149,7 @@ class _Case:
         ql = np.where(np.abs(ql) < np.float32(2.0**-64), ZERO, ql).astype(np.float32)
         z = self.turn["key"].forward(ql)
         a = np.abs(z).max(axis=-1)
-        safe = np.where(a == 0, np.float32(1), a)
+        safe: F32 = np.where(a == 0, np.float32(1), a)
         qi = np.where(a[:, None] == 0, ZERO, rne(z * (np.float32(QUERY_BOUND) / safe)[:, None]))
         qs = (a * const(1 / QUERY_BOUND)) * self.turn["key"].read
         self.ql, self.qi, self.qs = ql, qi.astype(np.int64), qs
@@ -210,7 +210,7 @@ class _Case:
         w = p * scales.su[of]
         most = w.max(axis=1)
         tiny = most < np.float32(2.0**-60)
-        safe = np.where(tiny, np.float32(1), most)
+        safe: F32 = np.where(tiny, np.float32(1), most)
         iw = np.where(tiny[:, None], ZERO, rne(w * (np.float32(WEIGHT_BOUND) / safe)[:, None]))
         weights = iw.astype(np.int64)
         total = (weights[:, :, None] * self.levels["value"][page][of].astype(np.int64)).sum(axis=1)
