@@ -187,6 +187,7 @@ def applies(rule: Rule, kind: Kind, preset: str) -> bool:
         "built": kind.built,
         "baseline": kind.baseline,
         "tensors": kind.tensors,
+        "foreign": preset not in PRESETS and preset not in STORED_MODES,
     }
     return all(kinds[requirement] for requirement in rule.requires)
 

@@ -32,6 +32,7 @@ REQUIREMENTS: Final = (
     "built",
     "baseline",
     "tensors",
+    "foreign",
 )
 STATISTICS: Final[Mapping[str, Callable[[Sequence[float]], float]]] = {
     "max": max,

@@ -16,6 +16,8 @@ from kvassay.suite import Request, Target, Task
 TARGET = Target("reference", "scalar")
 PRESET = "turbo"
 STORED = "stored-4"
+#: A preset of nobody here: a format of somebody's own.
+FOREIGN = "q8_0"
 STAGES = ("math", "one layer", "tiny transformer")
 
 
@@ -61,18 +63,24 @@ def bad_values(rule: Rule) -> list[float]:
 
 def preset_for(rule: Rule) -> str:
     """A preset that the rule concerns."""
+    if "foreign" in rule.requires:
+        return FOREIGN
     return STORED if "stored" in rule.requires else PRESET
 
 
 def good_records(
-    exact: bool = True, scope: str = "default", wasm: bool = False, stored: bool = False
+    exact: bool = True,
+    scope: str = "default",
+    wasm: bool = False,
+    stored: bool = False,
+    foreign: bool = False,
 ) -> list[Record]:
     """Records that pass every rule of a scope, with all required stages."""
-    preset = STORED if stored else PRESET
+    preset = FOREIGN if foreign else STORED if stored else PRESET
     records = [declared(exact, wasm)]
     for rule in rulebook().rules:
         wanted = {"exact": exact, "bounded": not exact, "quantized": True}
-        wanted.update(stored=stored, wasm=wasm, native=not wasm)
+        wanted.update(stored=stored, foreign=foreign, wasm=wasm, native=not wasm)
         wanted.update(shipped=True, built=True, baseline=True, tensors=True)
         if rule.in_scope(scope) and all(wanted[name] for name in rule.requires):
             value = good_value(rule)
@@ -83,7 +91,7 @@ def good_records(
 
 def kind_for(rule: Rule) -> dict[str, bool]:
     """What `good_records` must be told to be judged by this rule."""
-    kinds = {name: name in rule.requires for name in ("wasm", "stored")}
+    kinds = {name: name in rule.requires for name in ("wasm", "stored", "foreign")}
     return {"exact": "bounded" not in rule.requires, **kinds}
 
 

@@ -27,6 +27,7 @@ SESSIONS = {
     "peers",
     "retrieval",
     "hf",
+    "foreign",
     "bench",
     "asv",
     "browser",

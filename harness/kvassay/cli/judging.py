@@ -24,7 +24,7 @@ from ..runner import (
     run,
     target_tasks,
 )
-from ..suite import Depth, Request, wanted
+from ..suite import Depth, Request, Target, wanted
 from .completing import (
     complete_backends,
     complete_presets,
@@ -32,6 +32,7 @@ from .completing import (
     complete_variants,
 )
 from .modules import Rejected, try_modules
+from .own_formats import choose_formats
 from .progress import watching
 from .selecting import (
     choose_presets,
@@ -51,9 +52,12 @@ SUITE_COMMANDS: Final = {
     "quality": "Attention and next tokens of tiny and real models",
     "retrieval": "Stored vectors, mode by mode: recall, bits, bytes, latency",
     "performance": "Times, bytes and instructions beside fp16, by turns",
+    "foreign": "A backend with formats of its own, format by format",
 }
 #: Whose presets are ways to store vectors.
 STORED: Final = "retrieval"
+#: Whose presets are formats of the backends asked for.
+FOREIGN: Final = "foreign"
 #: The scope of a suite's own command: the narrowest that has its rules.
 OWN_SCOPE: Final[dict[str, Scope]] = {"performance": "full"}
 
@@ -237,10 +241,11 @@ def _suite_command(name: str) -> Callable[..., int]:
         quiet: Quiet = False,
         verbose: Verbose = False,
     ) -> int:
+        targets = choose_targets(backend or [], variant or [], emulated=name in BITS)
         question = Question(
             scope=scope,
-            targets=choose_targets(backend or [], variant or [], emulated=name in BITS),
-            presets=choose_presets(preset or [], STORED_MODES if name == STORED else PRESETS),
+            targets=targets,
+            presets=_presets_of(name, preset or [], targets),
             suites=(name,),
             depth=depth or "full",
         )
@@ -248,6 +253,13 @@ def _suite_command(name: str) -> Callable[..., int]:
         return _measure(question, Execution(json, outputs, model, jobs, timeout, quiet))
 
     return command
+
+
+def _presets_of(suite: str, names: list[str], targets: tuple[Target, ...]) -> tuple[str, ...]:
+    """What a suite's command calls presets; of formats of its own only a backend knows."""
+    if suite == FOREIGN:
+        return choose_formats(targets, names)
+    return choose_presets(names, STORED_MODES if suite == STORED else PRESETS)
 
 
 def _measure(question: Question, how: Execution, rejected: Sequence[Rejected] = ()) -> int:

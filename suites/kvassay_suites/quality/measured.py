@@ -24,6 +24,7 @@ class Origin:
     """A backend variant with a preset at a stage: what all records of one measurement share.
 
     suite: that measured. tensors: the file of captured tensors that it measured on, if any.
+    command: that measures again.
     """
 
     target: Target
@@ -31,6 +32,7 @@ class Origin:
     stage: str
     suite: str = SUITE
     tensors: str = ""
+    command: str = "kvassay gate"
 
     def record(
         self,
@@ -64,7 +66,7 @@ class Origin:
             "tensors": shlex.quote(self.tensors) if self.tensors else "",
         }
         given = [f"--{name} {value}" for name, value in options.items() if value]
-        return " ".join(["kvassay gate", *given])
+        return " ".join([self.command, *given])
 
     def copied(self, records: Iterable[Record]) -> list[Record]:
         """Records measured on another backend that this one was shown to equal bit for bit."""
