@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
+
 from .protocol import Backend, FloatArray, Support
 from .spec import Spec
 
@@ -21,13 +23,32 @@ class OwnFormat:
     values, and their bits.
 
     bound: how far attention may be from exact attention over what those codecs decode, as relative
-    RMS: what its own arithmetic may add.
+    RMS: what its own arithmetic may add. hadamard: channels in each block of an orthonormal
+    Hadamard transform that keys and values go through before they are stored, where the head dim
+    is a multiple of it; 0 for none.
     """
 
     keys: str
     values: str
     bits: float
     bound: float
+    hadamard: int = 0
+
+
+def turned(x: FloatArray, block: int) -> FloatArray:
+    """The orthonormal Hadamard transform of blocks of so many channels, a power of two; its own
+    inverse. Leaves x alone where `block` is 0 or does not divide its channels."""
+    if not block or x.shape[-1] % block:
+        return x
+    y = x.copy()
+    index = np.arange(x.shape[-1])
+    h = 1
+    while h < block:
+        low = index[(index & h) == 0]
+        a, b = y[..., low], y[..., low + h]
+        y[..., low], y[..., low + h] = a + b, a - b
+        h *= 2
+    return y * np.float32(block**-0.5)
 
 
 class OwnCache(Protocol):

@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from kvassay.models import CacheAttention, FullAttention, tiny, tiny_tokens
-from kvassay.own_formats import OwnFormat
+from kvassay.own_formats import OwnFormat, turned
 from kvassay.protocol import FloatArray
 from kvassay.records import Record
 from kvassay.spec import Spec
@@ -104,7 +104,8 @@ def _tiny_models(origin: Origin, prepare: Any) -> list[Record]:
         model = tiny(kind)  # type: ignore[arg-type]
         tokens = tiny_tokens(_TINY_TOKENS)
         full = model.forward(tokens, FullAttention())[_FROM:]
-        with closing(prepare(Spec(**model.config.shape))) as cache:
+        fields: dict[str, Any] = model.config.shape
+        with closing(prepare(Spec(**fields))) as cache:
             found = model.forward(tokens, CacheAttention(cache))[_FROM:]
         same = metrics.same_top1(full, found)
         clear = np.diff(np.sort(full, axis=-1)[:, -2:], axis=-1)[:, 0] >= CLEAR
@@ -181,13 +182,14 @@ def _expected(
     format_: OwnFormat, shape: Spec, k: FloatArray, v: FloatArray, q: FloatArray
 ) -> np.ndarray[Any, np.dtype[np.float64]]:
     """Exact attention over what the codecs decode."""
-    keys = codec(format_.keys, head_dim=shape.head_dim, role="key").encode(k).decode()
-    values = codec(format_.values, head_dim=shape.head_dim, role="value").encode(v).decode()
-    return _exact(shape, keys, values, q)
+    d, block = shape.head_dim, format_.hadamard
+    keys = codec(format_.keys, head_dim=d, role="key").encode(turned(k, block)).decode()
+    values = codec(format_.values, head_dim=d, role="value").encode(turned(v, block)).decode()
+    return _exact(shape, turned(keys, block), turned(values, block), q)
 
 
 def _exact(
     shape: Spec, k: FloatArray, v: FloatArray, q: FloatArray
 ) -> np.ndarray[Any, np.dtype[np.float64]]:
-    wide = (x.astype(np.float64) for x in (k, v))
-    return attend64(*wide, q, shape.effective_softmax_scale, 0, 0, len(k))
+    scale = shape.effective_softmax_scale
+    return attend64(k.astype(np.float64), v.astype(np.float64), q, scale, 0, 0, len(k))

@@ -12,7 +12,7 @@ import pytest
 from kvassay.cli import run, selecting
 from kvassay.errors import KvassayError, UnsupportedError
 from kvassay.gate import Question, judge
-from kvassay.own_formats import OwnFormat, OwnFormatBackend
+from kvassay.own_formats import OwnFormat, OwnFormatBackend, turned
 from kvassay.presets import preset
 from kvassay.protocol import Cache, FloatArray
 from kvassay.records import Record
@@ -37,6 +37,7 @@ class Blocks(OwnFormatBackend):
         return {
             "q8_0": OwnFormat("q8_0", "q8_0", 8.5, self.bound),
             "q4_0": OwnFormat("q4_0", "q4_0", 4.5, self.bound),
+            "turned": OwnFormat("q4_0", "q4_0", 4.5, self.bound, hadamard=64),
         }
 
     def prepare_own(self, name: str, shape: Spec, threads: int = 1) -> BlocksCache:
@@ -58,17 +59,19 @@ class BlocksCache:
     extra = 0.0
 
     def __init__(self, name: str, shape: Spec) -> None:
-        self.codec, self.shape = name, shape
+        self.codec, self.shape = name.replace("turned", "q4_0"), shape
+        self.block = 64 if name == "turned" else 0
         self.rows: list[list[tuple[FloatArray, FloatArray]]] = [[] for _ in range(shape.layers)]
         self.held = 0
 
     def append(self, layer: int, k: FloatArray, v: FloatArray) -> None:
         encoded = [self.encode(k, "key"), self.encode(v, "value")]
         self.held += sum(one.nbytes for one in encoded)
-        self.rows[layer].append((encoded[0].decode(), encoded[1].decode()))
+        k, v = (turned(one.decode(), self.block) for one in encoded)
+        self.rows[layer].append((k, v))
 
     def encode(self, x: FloatArray, role: str) -> Any:
-        return codec(self.codec, head_dim=x.shape[-1], role=role).encode(x)
+        return codec(self.codec, head_dim=x.shape[-1], role=role).encode(turned(x, self.block))
 
     def attend(self, layer: int, q: FloatArray) -> FloatArray:
         k, v = (
@@ -137,7 +140,7 @@ class SwapsHeads(_Broken):
 
 class _Coarse(BlocksCache):
     def encode(self, x: FloatArray, role: str) -> Any:
-        return super().encode(np.round(x / 2) * 2, role)
+        return super().encode(np.float32(2) * np.round(x / np.float32(2)), role)
 
 
 class CoarserThanItSays(_Broken):
@@ -192,11 +195,22 @@ def test_coarse_codes_are_judged_by_models_and_not_as_wrong_arithmetic() -> None
     assert "foreign.relative_error" in judged("Blocks", "q4_0", measure.arithmetic).named("pass")
 
 
+def test_a_format_behind_a_transform() -> None:
+    x = np.random.default_rng(0).standard_normal((3, 2, 128), np.float32)
+    there = turned(x, 64)
+    assert np.allclose(turned(there, 64), x, atol=1e-6)
+    assert np.allclose((there**2).sum(), (x**2).sum(), rtol=1e-5)
+    assert not np.allclose(there, x, atol=0.1)
+    assert turned(x, 0) is x
+    assert np.array_equal(turned(x[..., :96], 64), x[..., :96])
+    assert "foreign.relative_error" in judged("Blocks", "turned", measure.arithmetic).named("pass")
+
+
 def test_presets_are_formats_and_wrong_ones_are_named() -> None:
     tasks = suite.tasks(Request((target("Blocks"),), ("q4_0",)))
     assert [task.preset for task in tasks] == ["q4_0"] * 4
-    assert len(suite.tasks(Request((target("Blocks"),), ()))) == 8
-    with pytest.raises(KvassayError, match="no format 'q9'; it has q8_0, q4_0"):
+    assert len(suite.tasks(Request((target("Blocks"),), ()))) == 12
+    with pytest.raises(KvassayError, match="no format 'q9'; it has q8_0, q4_0, turned"):
         suite.tasks(Request((target("Blocks"),), ("q9",)))
     with pytest.raises(KvassayError, match="no formats of its own"):
         own(Target("native", "scalar"))

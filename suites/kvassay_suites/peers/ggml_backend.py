@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from kvassay.errors import InputError, StateError, UnsupportedError
-from kvassay.own_formats import OwnFormat, OwnFormatBackend
+from kvassay.own_formats import OwnFormat, OwnFormatBackend, turned
 from kvassay.protocol import Availability, Backend, BackendProvider, Cache, FloatArray
 from kvassay.spec import Spec
 
@@ -25,9 +25,12 @@ from .protocol import NotMeasured
 #: of fp16 values.
 _BOUND: Final = TOLERANCE["q8_0"]
 _BLOCK: Final = 32
+#: llama.cpp rotates quantized caches by default where head dims are multiples of 64.
+_ROTATION: Final = 64
 _FORMATS: Final = {
     "q8_0": OwnFormat("q8_0", "q8_0", 8.5, _BOUND),
     "q4_0": OwnFormat("q4_0", "q4_0", 4.5, _BOUND),
+    "q4_0-rotated": OwnFormat("q4_0", "q4_0", 4.5, _BOUND, hadamard=_ROTATION),
 }
 
 
@@ -43,7 +46,7 @@ class GgmlBackend(OwnFormatBackend):
 
     @property
     def formats(self) -> Mapping[str, OwnFormat]:
-        """Those of llama.cpp's quantized caches, unrotated."""
+        """Those of llama.cpp's quantized caches, plain and as it stores them by default."""
         return _FORMATS
 
     def prepare_own(self, name: str, shape: Spec, threads: int = 1) -> GgmlCache:
@@ -82,7 +85,8 @@ class GgmlCache:
     """Rows of K and V of each layer, as ggml stores them."""
 
     def __init__(self, format_: str, shape: Spec, threads: int) -> None:
-        self._format, self._shape, self._threads = format_, shape, threads
+        self._type, self._block = _FORMATS[format_].keys, _FORMATS[format_].hadamard
+        self._shape, self._threads = shape, threads
         self._rows: list[tuple[bytearray, bytearray]] | None = [
             (bytearray(), bytearray()) for _ in range(shape.layers)
         ]
@@ -94,7 +98,8 @@ class GgmlCache:
         if k.shape != shape or v.shape != shape:
             raise InputError(f"append: k is {k.shape}, v is {v.shape}, {shape} wanted")
         for held, rows in zip(self._held(layer), (k, v), strict=True):
-            held += quantize_rows(TYPES[self._format], rows.reshape(len(k), -1))
+            stored = turned(rows, self._block).reshape(len(k), -1)
+            held += quantize_rows(TYPES[self._type], stored)
         self._lengths[layer] += len(k)
 
     def attend(self, layer: int, q: FloatArray) -> FloatArray:
@@ -105,9 +110,9 @@ class GgmlCache:
         heads = (spec.kv_heads, spec.query_heads, spec.head_dim)
         case = Case("cache", "attend", "", *heads, tokens)
         scale = spec.effective_softmax_scale
-        with StoredAttention(case, self._format, self._threads, scale) as step:
-            out: Any = step.attend(self._held(layer), q)
-        return np.asarray(out, np.float32).reshape(q.shape)
+        with StoredAttention(case, self._type, self._threads, scale) as step:
+            out: Any = step.attend(self._held(layer), turned(q, self._block))
+        return turned(np.asarray(out, np.float32).reshape(q.shape), self._block)
 
     @property
     def stored_bytes(self) -> int:
