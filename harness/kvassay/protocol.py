@@ -265,6 +265,8 @@ class BackendProvider(ABC):
     protocol: int = PROTOCOL_VERSION
     #: Its code is somebody's own and may end the process: ask it only in a worker.
     foreign: bool = False
+    #: Judged only where it is asked for by name: not part of a gate over everything that runs here.
+    by_name: bool = False
 
     @abstractmethod
     def variants(self) -> Mapping[str, Availability]:

@@ -102,6 +102,11 @@ def backends() -> dict[str, dict[str, Availability]]:
     return {name: dict(found.variants()) for name, found in providers().items()}
 
 
+def judged_unasked() -> list[str]:
+    """Names of the backends that are judged where none is named."""
+    return [name for name, found in providers().items() if not found.by_name]
+
+
 def load(name: str, variant: str | None = None) -> Backend:
     """The backend `name`; `variant` None takes the best that runs, any other runs exactly or
     raises.

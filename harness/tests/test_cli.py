@@ -51,7 +51,7 @@ def installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, Prov
     }
     # What the machine's owner requires of the real backends is not asked of these.
     monkeypatch.delenv("KVASSAY_REQUIRE_VARIANTS", raising=False)
-    monkeypatch.setattr(selecting, "providers", lambda: known)
+    monkeypatch.setattr(selecting, "judged_unasked", lambda: list(known))
     original = registry.provider
     monkeypatch.setattr(selecting, "provider", lambda name: known.get(name) or original(name))
     monkeypatch.chdir(tmp_path)
@@ -250,9 +250,7 @@ def test_bad_usage_is_one_line_and_two(
 ) -> None:
     use(monkeypatch, FakeSuite("parity", [task("nothing")]))
     if "absent" not in arguments:
-        monkeypatch.setattr(
-            selecting, "providers", lambda: {"native": Provider(scalar=READY, avx512=OLD)}
-        )
+        monkeypatch.setattr(selecting, "judged_unasked", lambda: ["native"])
     assert message in refused(capsys, *arguments)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 from ..errors import KvassayError, SpecError, UnavailableError, UnknownBackendError
 from ..presets import PRESETS
 from ..protocol import Availability
-from ..registry import REFERENCE, provider, providers
+from ..registry import REFERENCE, judged_unasked, provider
 from ..required import check_required
 from ..suggest import did_you_mean
 from ..suite import Suite, Target, suites
@@ -29,7 +29,8 @@ def choose_targets(
     """
     if any(":" in name for name in backends) and "" not in sys.path:
         sys.path.insert(0, "")  # module:Class of the folder one works in
-    known = {name: dict(provider(name).variants()) for name in _unique(backends) or providers()}
+    named = _unique(backends) or judged_unasked()
+    known = {name: dict(provider(name).variants()) for name in named}
     if unknown := [v for v in variants if not any(v in found for found in known.values())]:
         options = {variant for found in known.values() for variant in found}
         raise UnknownBackendError(
