@@ -102,9 +102,9 @@ def backends() -> dict[str, dict[str, Availability]]:
     return {name: dict(found.variants()) for name, found in providers().items()}
 
 
-def judged_unasked() -> list[str]:
-    """Names of the backends that are judged where none is named."""
-    return [name for name, found in providers().items() if not found.by_name]
+def usual(known: Mapping[str, BackendProvider]) -> list[str]:
+    """The backends that are judged where none is named: those not on request."""
+    return [name for name, found in known.items() if not found.on_request]
 
 
 def load(name: str, variant: str | None = None) -> Backend:

@@ -29,6 +29,7 @@ class Provider:
     """Stands for a provider whose variants are given."""
 
     foreign = False
+    on_request = False
 
     def __init__(self, **variants: Availability) -> None:
         self._variants = variants
@@ -51,7 +52,7 @@ def installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, Prov
     }
     # What the machine's owner requires of the real backends is not asked of these.
     monkeypatch.delenv("KVASSAY_REQUIRE_VARIANTS", raising=False)
-    monkeypatch.setattr(selecting, "judged_unasked", lambda: list(known))
+    monkeypatch.setattr(selecting, "providers", lambda: known)
     original = registry.provider
     monkeypatch.setattr(selecting, "provider", lambda name: known.get(name) or original(name))
     monkeypatch.chdir(tmp_path)
@@ -250,7 +251,9 @@ def test_bad_usage_is_one_line_and_two(
 ) -> None:
     use(monkeypatch, FakeSuite("parity", [task("nothing")]))
     if "absent" not in arguments:
-        monkeypatch.setattr(selecting, "judged_unasked", lambda: ["native"])
+        monkeypatch.setattr(
+            selecting, "providers", lambda: {"native": Provider(scalar=READY, avx512=OLD)}
+        )
     assert message in refused(capsys, *arguments)
 
 
@@ -423,6 +426,14 @@ def test_quick_takes_the_best_variant_unless_one_is_named(installed: dict[str, P
     assert selecting.choose_targets([], []) == (good, plain)
     assert selecting.choose_targets([], [], best_only=True) == (good,)
     assert selecting.choose_targets([], ["plain"], best_only=True) == (plain,)
+
+
+def test_a_backend_on_request_is_judged_where_it_is_named(installed: dict[str, Provider]) -> None:
+    installed.clear()
+    installed["usual"], installed["asked"] = Provider(plain=READY), Provider(plain=READY)
+    installed["asked"].on_request = True
+    assert selecting.choose_targets([], []) == (Target("usual", "plain"),)
+    assert selecting.choose_targets(["asked"], []) == (Target("asked", "plain"),)
 
 
 def test_quick_without_names_asks_for_what_a_verdict_is_about() -> None:

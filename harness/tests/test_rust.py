@@ -6,7 +6,6 @@ import json
 import runpy
 import shutil
 import subprocess
-from importlib.metadata import EntryPoints
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +13,10 @@ import numpy as np
 import pytest
 
 import kvassay
-from kvassay import Spec, registry
-from kvassay.cli.selecting import choose_targets
+from kvassay import Spec
 from kvassay.errors import UnavailableError
 from kvassay.protocol import Availability, FloatArray
-from kvassay.suite import Target
-from kvassay_backends import native, rust
+from kvassay_backends import rust
 from kvassay_backends.native.abi import Library
 from kvassay_backends.rust import RustBackendProvider, backend, build_info
 
@@ -58,19 +55,6 @@ def test_the_library_is_built_from_the_present_sources() -> None:
     assert backend.variants()["scalar"] == Availability("ready")
     loaded = backend.load("scalar")
     assert (loaded.name, loaded.exact, backend.foreign) == ("rust", True, False)
-
-
-def test_it_is_judged_by_its_name_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A gate over everything leaves it out; by its name it is there, variant for variant."""
-    assert backend.by_name
-    assert not native.backend.by_name
-    monkeypatch.setattr(registry, "_points", lambda group: EntryPoints())
-    monkeypatch.setattr(registry, "_registered", {"rust": backend, "native": native.backend})
-    assert registry.judged_unasked() == ["native"]
-    assert {target.backend for target in choose_targets([], [])} == {"native"}
-    assert set(registry.backends()) == {"native", "rust"}
-    if backend.variants()["scalar"].runs:
-        assert Target("rust", "scalar") in choose_targets(["rust"], [])
 
 
 def test_without_cargo_it_is_not_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

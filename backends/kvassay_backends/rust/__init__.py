@@ -15,7 +15,7 @@ from .build_info import LIBRARY_DIR, build_record, not_built_reason
 class RustBackendProvider(LibraryBackendProvider):
     """The variants of the library that cargo built, best first."""
 
-    by_name = True  # it repeats what native shows, and a gate over everything has five minutes
+    on_request = True
 
     @cached_property
     def _located(self) -> tuple[Path, str | None]:
