@@ -1,6 +1,6 @@
 """The command line: `kvassay list | gate | parity | correctness | memory | quality | retrieval |
 performance | compare | certify | verify | capture | golden-pack | explain | plan | codecs |
-doctor | schema | serve`.
+arms | doctor | schema | serve`.
 
 Exit status: 0 pass, 1 reject, 2 not measured or bad usage.
 """
@@ -17,6 +17,7 @@ import typer
 from .._version import __version__
 from ..errors import KvassayError
 from . import (
+    arms,
     capturing,
     certifying,
     codecs,
@@ -61,6 +62,7 @@ showing.add_to(app)
 judging.add_to(app)
 planning.add_to(app)
 codecs.add_to(app)
+arms.add_to(app)
 comparing.add_to(app)
 certifying.add_to(app)
 capturing.add_to(app)
