@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
 from typing import Any, Final
 
 import numpy as np
@@ -14,9 +13,8 @@ from kvassay.protocol import Availability
 from kvassay.retrieval import Affine, Stored, VectorCode
 
 from . import backend
-from .abi import Library, declarations, header_path, interface
+from .abi import Library, retrieval_interface
 from .backend import LibraryBackend
-from .build_info import RETRIEVAL_HEADER_NAME
 from .failures import check
 
 F32 = NDArray[np.float32]
@@ -24,15 +22,6 @@ U8 = NDArray[np.uint8]
 Rows = NDArray[np.int64]
 
 _ALIGN: Final = 64
-
-
-@cache
-def retrieval_interface() -> Any:
-    """What kvassay_retrieval.h adds to the interface of kvassay.h."""
-    ffi = interface().__class__()
-    ffi.include(interface())
-    ffi.cdef(declarations(header_path(RETRIEVAL_HEADER_NAME).read_text(encoding="utf-8")))
-    return ffi
 
 
 class Block:
