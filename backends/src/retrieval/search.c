@@ -10,6 +10,7 @@
 
 #define CHUNK_BYTES 32768u /* codes that several groups of queries read in turn */
 #define RUN 64u            /* scores that are looked at together */
+#define GROUP 16u          /* and of those, if one is good enough */
 
 typedef struct scan {
   const kv_retrieval_plan *plan;
@@ -78,8 +79,16 @@ static float *to_scores(const scan *s, const int32_t *sum, uint64_t first, uint3
   return t;
 }
 
+static int any_above(const float *t, float worst) {
+  uint32_t found = 0;
+  for (uint32_t i = 0; i < GROUP; i++) found |= t[i] > worst;
+  return found != 0;
+}
+
 static void consider(kv_best *best, const uint8_t *allowed, const float *t, uint64_t first, uint32_t n) {
   for (uint32_t i = 0; i < n; i++) {
+    while (best->held == best->k && i % GROUP == 0 && i + GROUP <= n && !any_above(t + i, best->scores[0])) i += GROUP;
+    if (i == n) break;
     if (best->held == best->k && !(t[i] > best->scores[0])) continue; /* the row is later: equal is not enough */
     if (allowed && !allowed[first + i]) continue;
     if (best->held < best->k) kv_best_push(best, t[i], (int64_t)(first + i));

@@ -160,7 +160,8 @@ class Index:
         scores, rows = self._by_code(queries, wanted, allowed)
         if rerank:
             scores, rows = self._exactly(queries, rows)
-        return scores[:, :k], rows[:, :k] if self._ids is None else self._ids.view[rows[:, :k]]
+            scores, rows = scores[:, :k], rows[:, :k]
+        return scores, rows if self._ids is None else self._ids.view[rows]
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the index to a file, whole or not at all (docs/retrieval.md). Raises WriteError."""
