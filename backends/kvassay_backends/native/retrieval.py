@@ -162,7 +162,8 @@ class NativeScorer:
         spec = self._ffi.new("kv_retrieval_spec *", (code.dim, code.bits, code.seed))
         plan = Block(self._ffi, self._lib.kv_retrieval_plan_bytes(spec))
         null = self._ffi.NULL
-        shift, gain = (self._at(affine.shift), self._at(affine.gain)) if affine else (null, null)
+        shift = self._at(affine.shift) if affine else null
+        gain = self._at(affine.gain) if affine and affine.gain is not None else null
         done = self._lib.kv_retrieval_plan_init(
             spec, shift, gain, self.variant.encode(), plan.pointer, plan.size, desk.error
         )

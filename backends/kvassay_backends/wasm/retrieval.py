@@ -107,10 +107,11 @@ class WasmScorer:
         fields = {"dim": code.dim, "bits": code.bits, "seed": code.seed}
         packed = np.frombuffer(layout("kv_retrieval_spec").pack(fields), np.uint8)
         none = np.zeros(0, np.float32)
-        shift, gain = (affine.shift, affine.gain) if affine else (none, none)
+        shift = affine.shift if affine else none
+        gain = affine.gain if affine and affine.gain is not None else none
         name = np.frombuffer(self.variant.encode() + b"\0", np.uint8)
         with self._staged(packed, shift, gain, name) as (spec, shift_at, gain_at, name_at):
-            given = (shift_at, gain_at) if affine else (0, 0)
+            given = (shift_at if len(shift) else 0, gain_at if len(gain) else 0)
             size = self._instance.call("kv_retrieval_plan_bytes", spec)
             plan = self._plan.of(size)
             self._instance.check("kv_retrieval_plan_init", spec, *given, name_at, plan, size)

@@ -78,10 +78,15 @@ def _sections_of(content: Content) -> list[list[memoryview]]:
         list(content.stored.tiles),
         [content.stored.scales],
         [] if content.ids is None else [content.ids],
-        [] if affine is None else [affine.shift, affine.gain],
+        [] if affine is None else [affine.shift, _gain(affine)],
         [] if content.vectors is None else [content.vectors],
     ]
     return [_padded(section) for section in arrays]
+
+
+def _gain(affine: Affine) -> F32:
+    """A mean has none: ones are written."""
+    return np.ones_like(affine.shift) if affine.gain is None else affine.gain
 
 
 def _padded(arrays: list[NDArray[Any]]) -> list[memoryview]:
@@ -193,7 +198,11 @@ class _Reader:
         both = self._array(3, np.float32, 2 * self._code.channels).reshape(2, -1)
         if not np.isfinite(both).all() or (both[1] <= 0).any():
             raise PageError("its calibration has a number that is none, or a gain that is not > 0")
-        return Calibration(KINDS[self._kind], self._samples, Affine(both[0], both[1]))
+        kind = KINDS[self._kind]
+        if kind == "mean" and (both[1] != 1).any():
+            raise PageError("its calibration is a mean, but has a gain")
+        affine = Affine(both[0], None if kind == "mean" else both[1])
+        return Calibration(kind, self._samples, affine)
 
     def _ids(self) -> Rows | None:
         if not self._flags & _IDS:

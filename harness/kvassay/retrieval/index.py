@@ -81,11 +81,14 @@ class Index:
             **self._store.nbytes,
             "ids": self._ids.nbytes if self._ids else 0,
             "vectors": self._vectors.nbytes if self._vectors else 0,
-            "calibration": affine.shift.nbytes + affine.gain.nbytes if affine else 0,
+            "calibration": affine.nbytes if affine else 0,
         }
 
     def calibrate(self, sample: Any, kind: str = "outer") -> Calibration:
         """Fit a shift and a gain for each rotated channel to sample (n, dim), and freeze them.
+
+        kind: "mean" takes off what all vectors have in common; "outer" and "5-95" put two quantiles
+        of each channel onto the outer centroids.
 
         Only while the index is empty, and once: codes made before would mean something else.
         Raises StateError; InputError for too few or degenerate samples.
@@ -95,7 +98,7 @@ class Index:
         if len(self):
             raise StateError(f"calibrate: this index holds {len(self)} vectors; calibrate first")
         rows = check_vectors("calibrate: sample", sample, self.code.dim)
-        self.calibration = calibration.fit(self.code, self.scorer, rows, kind)
+        self.calibration = calibration.fit(self.code, self.scorer, self._prepared(rows), kind)
         return self.calibration
 
     def add(self, x: Any, ids: Any = None) -> Rows:

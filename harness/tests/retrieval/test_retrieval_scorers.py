@@ -42,7 +42,7 @@ CASES = [
     (dim, bits, kind, metric)
     for (dim, bits), (kind, metric) in zip(
         product((1, 128, 200, 513, 1536), (2, 3, 4)),
-        [(None, "ip"), ("outer", "ip"), (None, "cosine"), ("5-95", "cosine"), (None, "ip")] * 3,
+        [(None, "ip"), ("outer", "ip"), (None, "cosine"), ("5-95", "cosine"), ("mean", "ip")] * 3,
         strict=True,
     )
 ]
