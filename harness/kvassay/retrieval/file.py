@@ -22,7 +22,7 @@ from ..errors import InputError, PageError
 from ..tiles import LANES
 from .calibration import KINDS, Calibration
 from .checks import check_ids, check_vectors
-from .code import VectorCode
+from .code import LARGEST, SMALLEST, VectorCode
 from .protocol import F32, Affine, Rows, Stored
 
 MAGIC: Final = b"KVRI"
@@ -34,6 +34,8 @@ _FIELDS: Final = struct.Struct("<4sHHIHHQQQQ5I")
 _CRC: Final = struct.Struct("<I")
 _COSINE, _CALIBRATED, _IDS, _VECTORS = 1, 2, 4, 8
 _KNOWN: Final = _COSINE | _CALIBRATED | _IDS | _VECTORS
+#: Beyond any mean of rotated vectors; behind it a score may be no number.
+_MOST_SHIFT: Final = 2.0**56
 #: Rows of kept vectors that are checked at a time.
 _BATCH: Final = 4096
 
@@ -196,8 +198,9 @@ class _Reader:
         if not self._flags & _CALIBRATED:
             return None
         both = self._array(3, np.float32, 2 * self._code.channels).reshape(2, -1)
-        if not np.isfinite(both).all() or (both[1] <= 0).any():
-            raise PageError("its calibration has a number that is none, or a gain that is not > 0")
+        shift, gain = np.abs(both[0]), both[1]
+        if not ((shift <= _MOST_SHIFT) & (gain >= SMALLEST) & (gain <= LARGEST)).all():  # NaN too
+            raise PageError("its calibration has a shift or a gain that no sample gives")
         kind = KINDS[self._kind]
         if kind == "mean" and (both[1] != 1).any():
             raise PageError("its calibration is a mean, but has a gain")

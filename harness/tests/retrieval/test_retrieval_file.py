@@ -147,17 +147,31 @@ def test_sound_checksums_over_senseless_numbers_are_refused(tmp_path: Path) -> N
             Index.load(path, "reference")
 
 
-def test_a_mean_with_a_gain_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("kind", "row", "value", "message"),
+    [
+        ("mean", 1, 2.0, "is a mean, but has a gain"),
+        ("mean", 0, np.nan, "that no sample gives"),
+        ("mean", 0, -(2.0**57), "that no sample gives"),
+        ("everything", 1, 0.0, "that no sample gives"),
+        ("everything", 1, 2.0**-41, "that no sample gives"),
+        ("everything", 1, np.inf, "that no sample gives"),
+    ],
+)
+def test_senseless_calibrations_are_refused(
+    kind: str, row: int, value: float, message: str, tmp_path: Path
+) -> None:
     path = tmp_path / "a.kvri"
-    index = kinds()["mean"]()
-    assert index.calibration is not None
-    affine = index.calibration.affine
-    gain = np.ones_like(affine.shift)
-    gain[3] = 2
-    wrong = Calibration("mean", index.calibration.samples, Affine(affine.shift, gain))
-    index.calibration = wrong
+    index = kinds()[kind]()
+    made = index.calibration
+    assert made is not None
+    both = [made.affine.shift.copy(), np.ones_like(made.affine.shift)]
+    if made.affine.gain is not None:
+        both[1] = made.affine.gain.copy()
+    both[row][3] = value
+    index.calibration = Calibration(made.kind, made.samples, Affine(*both))
     index.save(path)
-    with pytest.raises(PageError, match="its calibration is a mean, but has a gain"):
+    with pytest.raises(PageError, match=message):
         Index.load(path, "reference")
 
 
