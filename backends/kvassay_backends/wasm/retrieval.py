@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
@@ -47,6 +48,7 @@ class WasmScorer:
                 f"{instance.path.name}: retrieval version {found}, this kvassay needs {needed}; "
                 f"build the module against its header"
             )
+        self._lock = threading.Lock()  # one memory: threads take turns
         self._plan = _Held(instance)
         self._scratch = _Held(instance)
         self._codes = _Held(instance)
@@ -56,22 +58,24 @@ class WasmScorer:
     def rotate(self, code: VectorCode, x: F32) -> F32:
         """x (n, dim) as (n, channels), unscaled."""
         y = np.empty((len(x), code.channels), np.float32)
-        plan = self._planned(code, None)
-        for part in _batches(len(x)):
-            rows = x[part]
-            with self._staged(rows, out=[y[part]]) as (x_at, y_at):
-                self._call("rotate", 1, plan, x_at, len(rows), y_at)
+        with self._lock:
+            plan = self._planned(code, None)
+            for part in _batches(len(x)):
+                rows = x[part]
+                with self._staged(rows, out=[y[part]]) as (x_at, y_at):
+                    self._call("rotate", 1, plan, x_at, len(rows), y_at)
         return y
 
     def encode(self, code: VectorCode, affine: Affine | None, x: F32) -> tuple[U8, F32]:
         """Codes (n, channels), one a byte, and scales (n,)."""
         codes = np.empty((len(x), code.channels), np.uint8)
         scales = np.empty(len(x), np.float32)
-        plan = self._planned(code, affine)
-        for part in _batches(len(x)):
-            rows = x[part]
-            with self._staged(rows, out=[codes[part], scales[part]]) as (x_at, *out):
-                self._call("encode", 1, plan, x_at, len(rows), *out)
+        with self._lock:
+            plan = self._planned(code, affine)
+            for part in _batches(len(x)):
+                rows = x[part]
+                with self._staged(rows, out=[codes[part], scales[part]]) as (x_at, *out):
+                    self._call("encode", 1, plan, x_at, len(rows), *out)
         return codes, scales
 
     def search(
@@ -86,17 +90,15 @@ class WasmScorer:
         """The k best for each row of q: scores and rows."""
         scores = np.empty((len(q), k), np.float32)
         rows = np.empty((len(q), k), np.int64)
-        plan = self._planned(code, affine)
-        tiles, slab_bytes, scales = self._copied(stored)
         mask = np.zeros(0, np.uint8) if allowed is None else allowed
-        for part in _batches(len(q)):
-            with self._staged(mask, q[part], out=[scores[part], rows[part]]) as at:
-                mask_at, q_at, scores_at, rows_at = at
-                self._call(
-                    *("search", len(q[part]), plan, tiles, slab_bytes, scales, stored.count),
-                    *(0 if allowed is None else mask_at, q_at, len(q[part]), k),
-                    *(scores_at, rows_at),
-                )
+        with self._lock:
+            plan = self._planned(code, affine)
+            read = (*self._copied(stored), stored.count)
+            for part in _batches(len(q)):
+                with self._staged(mask, q[part], out=[scores[part], rows[part]]) as at:
+                    mask_at, q_at, *out = at
+                    given = (0 if allowed is None else mask_at, q_at, len(q[part]), k)
+                    self._call("search", len(q[part]), plan, *read, *given, *out)
         return scores, rows
 
     def _planned(self, code: VectorCode, affine: Affine | None) -> int:

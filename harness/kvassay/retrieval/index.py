@@ -30,7 +30,7 @@ class Index:
     on it. seed: of the rotation. Raises InputError, UnknownBackendError, UnavailableError.
 
     State depends only on the vectors held, in the order they were added. A failed call changes
-    nothing. Not safe for changes from several threads at once.
+    nothing. Threads may search at once; while one changes the index, no other may use it.
     """
 
     def __init__(
