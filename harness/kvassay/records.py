@@ -96,12 +96,18 @@ def _jsonable(value: Any) -> Any:
 
 
 class RecordWriter:
-    """Appends records to a JSON-lines file, flushed one by one, so that an interrupted run keeps
-    them."""
+    """Writes records to a new JSON-lines file, flushed as they come, so that an interrupted run
+    keeps them.
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    A file of that name is replaced, but not before `first` is written: no moment loses both.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], first: Iterable[Record] = ()) -> None:
         self.path = Path(path)
-        self._stream = self.path.open("w", encoding="utf-8")
+        begun = self.path.with_name(f"{self.path.name}.{os.getpid()}")
+        begun.write_text("".join(f"{record.to_json()}\n" for record in first), encoding="utf-8")
+        begun.replace(self.path)
+        self._stream = self.path.open("a", encoding="utf-8")
 
     def write(self, records: Iterable[Record]) -> None:
         """Append records and flush."""

@@ -15,6 +15,7 @@ from ..errors import KvassayError, ModelError
 from ..gate import Judgement, Question, judge
 from ..presets import PRESETS, STORED_MODES
 from ..records import Record, RecordWriter, read_records
+from ..resuming import TakenUp, builds_of, read_cut_short, take_up
 from ..rules import Scope
 from ..runner import (
     DEFAULT_TIMEOUT,
@@ -24,7 +25,7 @@ from ..runner import (
     run,
     target_tasks,
 )
-from ..suite import Depth, Request, in_scope
+from ..suite import Depth, Request, Task, in_scope
 from .completing import (
     complete_backends,
     complete_presets,
@@ -122,6 +123,10 @@ Quick = Annotated[
     ),
 ]
 DepthName = Annotated[Depth | None, typer.Option("--depth", help="How thoroughly suites measure.")]
+Resume = Annotated[
+    bool,
+    typer.Option("--resume", help="Take up an interrupted run: keep what its records hold."),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
 
 DEFAULT_MODEL: Final = "smollm2-135m"
@@ -148,6 +153,7 @@ class Execution:
     timeout: float
     quiet: bool
     baseline: Path | None = None
+    resume: bool = False
 
 
 def add_to(app: typer.Typer) -> None:
@@ -177,6 +183,7 @@ def gate(
     model: Model = DEFAULT_MODEL,
     jobs: Jobs = None,
     timeout: Timeout = DEFAULT_TIMEOUT,
+    resume: Resume = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> int:
@@ -186,7 +193,7 @@ def gate(
     """
     outputs = Outputs(report or Path("report.html"), junit, markdown, is_verbose(context))
     if source is not None:
-        if any((json, quick, depth, suite, backend, wasm, variant, preset)):
+        if any((json, quick, depth, suite, backend, wasm, variant, preset, resume)):
             raise KvassayError(
                 "--from judges what was recorded: give only --scope, --baseline and files to write"
             )
@@ -209,7 +216,7 @@ def gate(
         baseline=str(baseline or ""),
     )
     json = json or Path("results.jsonl")
-    how = Execution(json, outputs, model, jobs, timeout, quiet, baseline)
+    how = Execution(json, outputs, model, jobs, timeout, quiet, baseline, resume)
     return _measure(question, how, rejected)
 
 
@@ -228,9 +235,12 @@ def _suite_command(name: str) -> Callable[..., int]:
         model: Model = DEFAULT_MODEL,
         jobs: Jobs = None,
         timeout: Timeout = DEFAULT_TIMEOUT,
+        resume: Resume = False,
         quiet: Quiet = False,
         verbose: Verbose = False,
     ) -> int:
+        if resume and not json:
+            raise KvassayError("--resume takes up a file of records: name it with --json")
         question = Question(
             scope=scope,
             targets=choose_targets(backend or [], variant or [], emulated=name in BITS),
@@ -239,7 +249,8 @@ def _suite_command(name: str) -> Callable[..., int]:
             depth=depth or "full",
         )
         outputs = Outputs(report, verbose=is_verbose(context))
-        return _measure(question, Execution(json, outputs, model, jobs, timeout, quiet))
+        how = Execution(json, outputs, model, jobs, timeout, quiet, resume=resume)
+        return _measure(question, how)
 
     return command
 
@@ -269,9 +280,11 @@ def _measure(question: Question, how: Execution, rejected: Sequence[Rejected] = 
     if request.targets:
         plan = plan_tasks(found, request, how.timeout) if foreign else collect_tasks(found, request)
         tasks += plan
-    records: list[Record] = []
+    taken = _taken_up(question, how, tasks)
+    opening = [*opening_records(question), *(one.record for one in rejected), *taken.records]
+    records: list[Record] = list(opening)
     with ExitStack() as stack:
-        writer = stack.enter_context(RecordWriter(how.json)) if how.json else None
+        writer = stack.enter_context(RecordWriter(how.json, opening)) if how.json else None
 
         def keep(new: Iterable[Record]) -> None:
             new = list(new)
@@ -279,10 +292,15 @@ def _measure(question: Question, how: Execution, rejected: Sequence[Rejected] = 
             if writer:
                 writer.write(new)
 
-        keep(opening_records(question))
-        keep(one.record for one in rejected)
-        watch = stack.enter_context(watching(tasks, errors(), how.quiet))
-        summary = run(tasks, keep, jobs=how.jobs, timeout=how.timeout, watch=watch)
+        watch = stack.enter_context(watching(taken.left, errors(), how.quiet))
+        summary = run(
+            taken.left,
+            keep,
+            jobs=how.jobs,
+            timeout=how.timeout,
+            watch=watch,
+            before=taken.done,
+        )
         keep(_held_to(earlier, records, question))
     judgement = judge(records, question)
     _show(judgement, records, how.outputs)
@@ -292,9 +310,21 @@ def _measure(question: Question, how: Execution, rejected: Sequence[Rejected] = 
     if how.json:
         output().print(f"records: {how.json}", markup=False, soft_wrap=True)
     if summary.interrupted:
-        kept = f"; {how.json} holds what was measured" if how.json else ""
+        kept = f"; {how.json} holds what was measured, --resume goes on" if how.json else ""
         raise KvassayError(f"interrupted: {summary.done} of {summary.tasks} tasks ended{kept}")
     return _status(judgement)
+
+
+def _taken_up(question: Question, how: Execution, tasks: list[Task]) -> TakenUp:
+    """What an earlier sitting measured already, where there was one to take up."""
+    if not (how.resume and how.json):
+        return TakenUp((), (), tuple(tasks))
+    earlier = read_cut_short(how.json)
+    taken = take_up(earlier, question, tasks, builds_of(question.targets, how.timeout))
+    if not how.quiet:
+        said = f"taken up: {len(taken.done)} of {len(tasks)} tasks had ended"
+        errors().print(said, markup=False, soft_wrap=True)
+    return taken
 
 
 def _check_worth_running(question: Question, model: str) -> None:
