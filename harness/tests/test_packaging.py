@@ -28,6 +28,7 @@ SESSIONS = {
     "retrieval",
     "bench",
     "asv",
+    "micro",
     "browser",
     "lint",
     "types",

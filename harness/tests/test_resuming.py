@@ -17,6 +17,7 @@ from synthetic import TARGET, make, question
 
 from kvassay import resuming
 from kvassay.errors import KvassayError, RecordError
+from kvassay.machine import describe_machine
 from kvassay.records import Record, RecordWriter, read_records
 from kvassay.resuming import DONE, digest, done_record, read_cut_short, take_up
 from kvassay.runner import execute, opening_records, run
@@ -70,8 +71,8 @@ def test_another_question_and_another_machine_are_refused(monkeypatch: pytest.Mo
     held = replace(question(), baseline="earlier.jsonl")  # measures nothing else
     assert len(take_up(sitting(0), held, TASKS, BUILDS).done) == 1
     earlier = sitting(0)
-    here = resuming.describe_machine()
-    monkeypatch.setattr(resuming, "describe_machine", lambda: {**here, "processor": "Z80"})
+    here = {**describe_machine(), "processor": "Z80"}
+    monkeypatch.setattr("kvassay.resuming.describe_machine", lambda: here)
     with pytest.raises(KvassayError, match=r"processor was .* and is 'Z80'"):
         take_up(earlier, question(), TASKS, BUILDS)
 

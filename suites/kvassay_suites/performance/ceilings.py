@@ -5,13 +5,14 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Final
 
 import numpy as np
 
 from kvassay.doctor import clock_step
 from kvassay.machine import caches, frequency
+from kvassay.protocol import FloatArray
 from kvassay.records import Record
 
 from ..common import record
@@ -88,9 +89,14 @@ def _reads() -> dict[str, float]:
         if level.level > 1:
             data = np.ones(level.bytes // 8, np.float32)
             times = max(1, _BATCH_BYTES // data.nbytes)
-            seconds = _seconds(lambda data=data, times=times: [data.max() for _ in range(times)])
+            seconds = _seconds(partial(_read, data, times))
             found[level.name] = times * data.nbytes / seconds / 1e9
     return found
+
+
+def _read(data: FloatArray, times: int) -> None:
+    for _ in range(times):
+        data.max()
 
 
 def _spread() -> list[float]:

@@ -120,7 +120,7 @@ def pretend(folder: Path, monkeypatch: pytest.MonkeyPatch, totals: list[int]) ->
     tool.write_text(FAKE.format(python=sys.executable, totals=totals), encoding="utf-8")
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.setattr(callgrind.sys, "platform", "linux")
+    monkeypatch.setattr(sys, "platform", "linux")
 
 
 def ask(presets: list[str]) -> list[Record]:
