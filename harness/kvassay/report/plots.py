@@ -22,6 +22,7 @@ from .drawing import (
     place,
     to_svg,
 )
+from .fidelity import quality, rate_distortion
 from .speed import over_context, roofline
 
 __all__ = ["Plot", "plots"]
@@ -50,6 +51,8 @@ def plots(records: Iterable[Record]) -> list[Plot]:
             *_over_tokens(found),
             *over_context(found),
             roofline(found),
+            *rate_distortion(found),
+            quality(found),
         ]
     return [plot for plot in drawn if plot is not None]
 
