@@ -144,6 +144,8 @@ def test_ctrl_c_in_a_real_process_and_then_resume(tmp_path: Path) -> None:
         return subprocess.Popen(
             [*COMMAND, *options], cwd=tmp_path, env=environment, text=True,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+            # What runs in the background of a shell has it ignored, and so would its children.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )  # fmt: skip
 
     path = tmp_path / "results.jsonl"
