@@ -155,7 +155,8 @@ def _records(
     found = ceilings()
     place = Place.of(whose, state.parts, timed.median("attend"))
     share = place.least_seconds(found) / place.seconds
-    detail = {**shared, **place.detail(found)}
+    said = "the least time that read bandwidth and peak allow, over the time of attention"
+    detail = {**shared, **place.detail(found), "method": said}
     records.append(whose.record("roofline", preset, share, "of the roof", count, detail))
     if preset != BASELINE:
         economy = Economy.of(whose, preset, timed, base)

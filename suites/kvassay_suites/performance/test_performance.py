@@ -249,6 +249,15 @@ def test_fresh_caches_and_their_bytes(held: list[Record]) -> None:
     )
 
 
+def test_every_figure_has_method_build_and_output(
+    measured: list[Record], held: list[Record]
+) -> None:
+    for record in [*measured, *held]:
+        assert record.detail["method"], record.check
+        assert record.detail["build_id"], record.check
+        assert record.detail["output"] == record.detail["expected"] != "", record.check
+
+
 def test_a_linear_memory_says_how_often_it_grew() -> None:
     pytest.importorskip("wasmtime")
     held = holding.measure(**{**ARGUMENTS, "backend": "wasm", "presets": ["turbo"]})
