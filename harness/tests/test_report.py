@@ -88,7 +88,14 @@ def measured() -> list[Record]:
              detail={"page_bits": bits, "low": 0.5 * kl, "high": 2 * kl})
         for preset, kl, bits in (("turbo", 0.01, 3.4), ("fp16", 0.0, 16.0))
     ]  # fmt: skip
-    drawn = [kl, error, memory, slope, *steps, roof, *codecs, *bought]
+    expected = {"break_even": 400.0, "payback": "inf"}
+    pays = [
+        make(f"performance.{name}", value, subject=f"{n} tokens",
+             detail={"tokens": n, "predicted": expected})
+        for n, name, value in ((1024, "break_even", float("inf")), (4096, "break_even", 500.0),
+                               (1024, "payback", float("inf")), (4096, "payback", 1234.4))
+    ]  # fmt: skip
+    drawn = [kl, error, memory, slope, *steps, roof, *pays, *codecs, *bought]
     return [*good_records(), *drawn, machine_record(), *availability_records()]
 
 
@@ -149,6 +156,7 @@ def test_plots_hold_the_figures_of_the_records(drawn: dict[str, Plot]) -> None:
         "Memory over tokens, reference/scalar",
         "Latency over context, reference/scalar",
         "Roofline",
+        "Where a preset gets faster than fp16",
         "Rate and distortion, keys",
         "Quality over bits",
     ]
@@ -204,13 +212,23 @@ def test_speed_is_drawn_from_what_was_measured() -> None:
 
 def test_what_bits_buy_is_drawn_with_intervals(drawn: dict[str, Plot]) -> None:
     rate = drawn["Rate and distortion, keys"]
-    assert "vectors of 64 channels" in rate.caption
+    assert "kivi" in rate.svg
+    plain = [r for r in measured() if "distortion" in r.check]
+    only = [replace(r, subject="keys fp16 d64") for r in plain]
+    assert plots(only) == []  # nothing is compared
     assert rate.rows[2] == ("turbo:2, 80 channels", "2.200", "0.11 [0.099, 0.121]", "0.11", "10")
     bought = drawn["Quality over bits"]
     assert [row[:3] for row in bought.rows] == [
         ("fp16", "16.000", "0 [0, 0]"),
         ("turbo", "3.400", "0.01 [0.005, 0.02]"),
     ]
+
+
+def test_the_break_even_is_told_measured_and_predicted(drawn: dict[str, Plot]) -> None:
+    assert drawn["Where a preset gets faster than fp16"].rows == (
+        ("turbo, reference/scalar, 1,024 tokens", "never", "400", "never", "never"),
+        ("turbo, reference/scalar, 4,096 tokens", "500", "400", "1,234", "never"),
+    )
 
 
 def test_support_says_how_many_passed_were_loaded_and_exist() -> None:

@@ -23,7 +23,7 @@ from .drawing import (
     to_svg,
 )
 from .fidelity import quality, rate_distortion
-from .speed import over_context, roofline
+from .speed import break_even, over_context, roofline
 
 __all__ = ["Plot", "plots"]
 
@@ -51,6 +51,7 @@ def plots(records: Iterable[Record]) -> list[Plot]:
             *_over_tokens(found),
             *over_context(found),
             roofline(found),
+            break_even(found),
             *rate_distortion(found),
             quality(found),
         ]
