@@ -95,7 +95,8 @@ def quality(records: Sequence[Record]) -> Plot | None:
             color=colour(name), label=name, marker="o", markersize=5, capsize=4, linestyle="none",
         )  # fmt: skip
     limit = rulebook().rule("quality.next_token_kl").maximum
-    axes.axhline(limit, color=LIMIT, linestyle="--", linewidth=1, label=f"limit {limit:g}")
+    if limit is not None:
+        axes.axhline(limit, color=LIMIT, linestyle="--", linewidth=1, label=f"limit {limit:g}")
     axes.set_yscale("log")
     axes.set_xlabel("bits a value of sealed pages")
     axes.set_ylabel("KL of next tokens, nats")
