@@ -96,18 +96,28 @@ def _jsonable(value: Any) -> Any:
 
 
 class RecordWriter:
-    """Writes records to a new JSON-lines file, flushed as they come, so that an interrupted run
-    keeps them.
+    """Writes records to a JSON-lines file, flushed as they come, so that an interrupted run keeps
+    them.
 
     A file of that name is replaced, but not before `first` is written: no moment loses both.
+    append: behind what the file holds already, instead of anew.
     """
 
-    def __init__(self, path: str | os.PathLike[str], first: Iterable[Record] = ()) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        first: Iterable[Record] = (),
+        append: bool = False,
+    ) -> None:
         self.path = Path(path)
-        begun = self.path.with_name(f"{self.path.name}.{os.getpid()}")
-        begun.write_text("".join(f"{record.to_json()}\n" for record in first), encoding="utf-8")
-        begun.replace(self.path)
+        if not append:
+            begun = self.path.with_name(f"{self.path.name}.{os.getpid()}")
+            lines = "".join(f"{record.to_json()}\n" for record in first)
+            begun.write_text(lines, encoding="utf-8")
+            begun.replace(self.path)
         self._stream = self.path.open("a", encoding="utf-8")
+        if append:
+            self.write(first)
 
     def write(self, records: Iterable[Record]) -> None:
         """Append records and flush."""

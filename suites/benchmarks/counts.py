@@ -32,9 +32,10 @@ class Fuel:
     def setup(self, target: str, preset: str) -> None:
         """What cannot be loaded, or counts nothing, is n/a."""
         loaded = cast(Any, load(target))
-        if not hasattr(loaded, "in_one_memory"):
-            raise NotImplementedError(f"{target} of this commit counts no instructions")
-        self.one = loaded.in_one_memory(metered=True)
+        try:
+            self.one = loaded.in_one_memory(metered=True)
+        except (AttributeError, TypeError):  # of an older commit
+            raise NotImplementedError(f"{target} of this commit counts no instructions") from None
 
     def track_attend(self, target: str, preset: str) -> int:
         """One query at 1028 tokens."""

@@ -1,6 +1,6 @@
 """The command line: `kvassay list | gate | parity | correctness | memory | quality | retrieval |
-performance | compare | history | certify | verify | explain | plan | codecs | doctor | schema |
-serve`.
+performance | compare | history | certify | verify | explain | plan | codecs | arms | doctor |
+schema | serve`.
 
 Exit status: 0 pass, 1 reject, 2 not measured or bad usage.
 """
@@ -17,6 +17,7 @@ import typer
 from .._version import __version__
 from ..errors import KvassayError
 from . import (
+    arms,
     certifying,
     codecs,
     comparing,
@@ -60,6 +61,7 @@ showing.add_to(app)
 judging.add_to(app)
 planning.add_to(app)
 codecs.add_to(app)
+arms.add_to(app)
 comparing.add_to(app)
 historical.add_to(app)
 certifying.add_to(app)
