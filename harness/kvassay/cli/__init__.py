@@ -1,6 +1,8 @@
 """The command line: `kvassay list | gate | parity | correctness | memory | quality | retrieval |
 performance | compare | history | certify | verify | explain | plan | codecs | arms | doctor |
 schema | serve`.
+performance | compare | certify | verify | capture | golden-pack | explain | plan | codecs |
+arms | doctor | schema | serve`.
 
 Exit status: 0 pass, 1 reject, 2 not measured or bad usage.
 """
@@ -18,12 +20,14 @@ from .._version import __version__
 from ..errors import KvassayError
 from . import (
     arms,
+    capturing,
     certifying,
     codecs,
     comparing,
     examining,
     historical,
     judging,
+    packing,
     planning,
     serve,
     showing,
@@ -65,6 +69,8 @@ arms.add_to(app)
 comparing.add_to(app)
 historical.add_to(app)
 certifying.add_to(app)
+capturing.add_to(app)
+packing.add_to(app)
 examining.add_to(app)
 serve.add_to(app)
 
