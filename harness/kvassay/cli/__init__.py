@@ -1,8 +1,6 @@
 """The command line: `kvassay list | gate | parity | correctness | memory | quality | retrieval |
-performance | compare | history | certify | verify | explain | plan | codecs | arms | doctor |
-schema | serve`.
-performance | compare | certify | verify | capture | golden-pack | explain | plan | codecs |
-arms | doctor | schema | serve`.
+performance | compare | history | certify | verify | capture | golden-pack | explain | plan |
+codecs | arms | doctor | schema | serve`.
 
 Exit status: 0 pass, 1 reject, 2 not measured or bad usage.
 """
