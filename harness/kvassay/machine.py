@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import platform
+import re
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final
@@ -21,11 +23,13 @@ FLAGS_OF_INTEREST: Final = (
     "avx512vbmi", "avx512_vnni", "avx512_bf16", "amx_int8", "neon", "asimd", "asimddp", "i8mm",
     "sve", "sve2",
 )  # fmt: skip
+_CPU: Final = Path("/sys/devices/system/cpu/cpu0")
 _PACKAGES: Final = ("numpy", "scipy", "cffi", "gguf", "tokenizers", "wasmtime", "onnxruntime")
 
 
 def describe_machine() -> dict[str, Any]:
-    """Plain data for reports: system, processor, memory in bytes, package versions."""
+    """Plain data for reports: system, processor, its caches and frequency, memory in bytes,
+    package versions."""
     model, flags = _processor()
     return {
         "kvassay": __version__,
@@ -34,10 +38,63 @@ def describe_machine() -> dict[str, Any]:
         "processor": model,
         "flags": [flag for flag in FLAGS_OF_INTEREST if flag in flags],
         "cores": cores(),
+        "caches": {cache.name: cache.describe() for cache in caches()},
+        "frequency": frequency(),
         "memory_bytes": psutil.virtual_memory().total,
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "packages": {name: found for name in _PACKAGES if (found := _version(name))},
     }
+
+
+@dataclass(frozen=True)
+class CacheLevel:
+    """A cache of the first core that holds data: its size in bytes and how many cores share it."""
+
+    level: int
+    bytes: int
+    cores: int
+
+    @property
+    def name(self) -> str:
+        """As people say it."""
+        return f"L{self.level}"
+
+    def describe(self) -> str:
+        """Size, and who shares it."""
+        return f"{self.bytes >> 10} KiB" + (f" for {self.cores} cores" if self.cores > 1 else "")
+
+
+def caches(cpu: Path = _CPU) -> list[CacheLevel]:
+    """Caches for data, the nearest first; none where the system does not tell."""
+    found = []
+    for folder in sorted(cpu.glob("cache/index*")):
+        facts = {
+            name: _line(folder / name) for name in ("level", "type", "size", "shared_cpu_list")
+        }
+        kib = re.fullmatch(r"(\d+)K", facts["size"])
+        if facts["type"] in ("Data", "Unified") and facts["level"].isdigit() and kib:
+            shared = sum(map(_span, facts["shared_cpu_list"].split(",")))
+            found.append(CacheLevel(int(facts["level"]), int(kib[1]) << 10, shared))
+    return sorted(found, key=lambda cache: cache.level)
+
+
+def frequency(cpu: Path = _CPU) -> str:
+    """Who sets the frequency of the cores, as far as the system tells."""
+    governor = _line(cpu / "cpufreq" / "scaling_governor")
+    return f"governor {governor}" if governor else "set by the host, not to be seen from here"
+
+
+def _line(path: Path) -> str:
+    try:
+        return path.read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
+
+
+def _span(text: str) -> int:
+    """How many cores a range such as 0-3 names."""
+    first, _, last = text.partition("-")
+    return int(last or first) - int(first) + 1 if first else 1
 
 
 def machine_record() -> Record:

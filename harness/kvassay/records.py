@@ -96,12 +96,28 @@ def _jsonable(value: Any) -> Any:
 
 
 class RecordWriter:
-    """Appends records to a JSON-lines file, flushed one by one, so that an interrupted run keeps
-    them. append: behind what the file holds already, instead of anew."""
+    """Writes records to a JSON-lines file, flushed as they come, so that an interrupted run keeps
+    them.
 
-    def __init__(self, path: str | os.PathLike[str], append: bool = False) -> None:
+    A file of that name is replaced, but not before `first` is written: no moment loses both.
+    append: behind what the file holds already, instead of anew.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        first: Iterable[Record] = (),
+        append: bool = False,
+    ) -> None:
         self.path = Path(path)
-        self._stream = self.path.open("a" if append else "w", encoding="utf-8")
+        if not append:
+            begun = self.path.with_name(f"{self.path.name}.{os.getpid()}")
+            lines = "".join(f"{record.to_json()}\n" for record in first)
+            begun.write_text(lines, encoding="utf-8")
+            begun.replace(self.path)
+        self._stream = self.path.open("a", encoding="utf-8")
+        if append:
+            self.write(first)
 
     def write(self, records: Iterable[Record]) -> None:
         """Append records and flush."""

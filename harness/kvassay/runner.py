@@ -19,6 +19,7 @@ from .machine import availability_records, machine_record
 from .pool import IsolatedPool, WorkerDied, WorkerTimeout, default_jobs
 from .records import Record
 from .registry import provider
+from .resuming import build_of, done_record
 from .suite import Concluding, Depth, Request, Suite, Target, Task, suites
 
 #: Seconds a task may take; the longest of the shipped suites takes about a tenth of it.
@@ -32,12 +33,16 @@ Sink = Callable[[Iterable[Record]], None]
 
 @dataclass(frozen=True)
 class Answer:
-    """What became of a task: records, or an error in one line with what is known about it."""
+    """What became of a task: records, or an error in one line with what is known about it.
+
+    `build` is the build id of the target that was measured.
+    """
 
     records: tuple[Record, ...] = ()
     seconds: float = 0.0
     error: str = ""
     evidence: str = ""
+    build: str = ""
 
 
 class Watch(Protocol):
@@ -187,6 +192,7 @@ def run(
     executor: Executor | None = None,
     watch: Watch | None = None,
     answers: Answers | None = None,
+    before: Sequence[Task] = (),
 ) -> Summary:
     """Run tasks, longest first, and give their records to `sink` as they come.
 
@@ -198,10 +204,11 @@ def run(
     seconds, and may crash without harm to others. Any `concurrent.futures` executor does instead;
     limits are then its own, and if it breaks, its unfinished tasks run again in fresh processes
     of this machine, so that the culprit is known by name. Ctrl-C stops the run: tasks that did not
-    end are recorded as not measured.
+    end are recorded as not measured. Tasks that ended `before`, in another sitting, count as run.
     """
     began = time.monotonic()
-    summary = Summary(len(tasks))
+    summary = Summary(len(tasks) + len(before), done=len(before))
+    summary.ran.update(task.target for task in before if task.target and task.suite != RUN)
     left = dict.fromkeys(range(len(tasks)))
     state = _State(tasks, sink, watch, summary, left, answers)
     try:
@@ -214,7 +221,7 @@ def run(
     except KeyboardInterrupt:
         summary.interrupted = True
         sink([_unfinished(tasks[index]) for index in left])
-    sink(_totals(tasks, summary))
+    sink(_totals([*tasks, *before], summary))
     summary.seconds = time.monotonic() - began
     return summary
 
@@ -284,9 +291,12 @@ class _State:
             self.summary.ran[task.target] += 1
         self.summary.times.append((task, answer.seconds))
         marked = _marked(task.target, answer.records)
-        self.sink([r if r.reproduce else replace(r, reproduce=again) for r in marked])
+        told = [r if r.reproduce else replace(r, reproduce=again) for r in marked]
         if answer.error:
-            self.sink([_error_record(task, answer)])
+            told.append(_error_record(task, answer))
+        else:
+            told.append(done_record(task, len(told), answer.seconds, answer.build))
+        self.sink(told)
         if self.watch:
             self.watch.done(task, answer)
 
@@ -305,7 +315,7 @@ def execute(task: Task) -> Answer:
         return Answer((), seconds, f"TypeError: returned {type(records).__name__}, not records")
     if not records:
         return Answer((), seconds, "returned no record: it measured nothing")
-    return Answer(tuple(records), seconds)
+    return Answer(tuple(records), seconds, build=build_of(task.target))
 
 
 def _marked(target: Target | None, records: Sequence[Record]) -> Sequence[Record]:

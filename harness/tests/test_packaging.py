@@ -33,6 +33,7 @@ SESSIONS = {
     "foreign",
     "bench",
     "asv",
+    "micro",
     "browser",
     "lint",
     "types",

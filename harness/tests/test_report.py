@@ -9,13 +9,17 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from synthetic import good_records, make, question
+from synthetic import TARGET, good_records, make, question
 
 from kvassay.gate import judge
 from kvassay.machine import availability_records, machine_record
 from kvassay.records import Record
 from kvassay.report import render, write_report
 from kvassay.report.plots import Plot, plots
+from kvassay.report.view import Coverage, View
+from kvassay.resuming import digest, done_record
+from kvassay.runner import command
+from kvassay.suite import Task
 
 VOID = {"meta", "br", "hr", "img", "link", "input"}
 
@@ -70,7 +74,28 @@ def measured() -> list[Record]:
     ]  # fmt: skip
     place = {"bytes": 1000, "operations": 4000, "seconds": 1e-6, "bandwidth": 1e10, "peak": 1e11}
     roof = make("performance.roofline", 0.1, subject="1024 tokens", detail=place)
-    drawn = [kl, error, memory, slope, *steps, roof]
+    codecs = [
+        make("correctness.distortion_ratio", 1.0, subject=f"keys {codec} d{d}", preset="",
+             detail={"measured": loss, "low": 0.9 * loss, "high": 1.1 * loss, "expected": loss,
+                     "page_bits": bits})
+        for codec, d, bits, loss in (
+            ("turbo:3", 64, 3.2, 0.04), ("turbo:2", 64, 2.2, 0.12), ("kivi:2", 64, 3.0, 0.2),
+            ("turbo:2", 80, 2.2, 0.11),
+        )
+    ]  # fmt: skip
+    bought = [
+        make("quality.next_token_kl", kl, preset=preset, stage="real model scalar",
+             detail={"page_bits": bits, "low": 0.5 * kl, "high": 2 * kl})
+        for preset, kl, bits in (("turbo", 0.01, 3.4), ("fp16", 0.0, 16.0))
+    ]  # fmt: skip
+    expected = {"break_even": 400.0, "payback": "inf"}
+    pays = [
+        make(f"performance.{name}", value, subject=f"{n} tokens",
+             detail={"tokens": n, "predicted": expected})
+        for n, name, value in ((1024, "break_even", float("inf")), (4096, "break_even", 500.0),
+                               (1024, "payback", float("inf")), (4096, "payback", 1234.4))
+    ]  # fmt: skip
+    drawn = [kl, error, memory, slope, *steps, roof, *pays, *codecs, *bought]
     return [*good_records(), *drawn, machine_record(), *availability_records()]
 
 
@@ -131,6 +156,9 @@ def test_plots_hold_the_figures_of_the_records(drawn: dict[str, Plot]) -> None:
         "Memory over tokens, reference/scalar",
         "Latency over context, reference/scalar",
         "Roofline",
+        "Where a preset gets faster than fp16",
+        "Rate and distortion, keys",
+        "Quality over bits",
     ]
     kl = drawn["Attention KL by layer"]
     assert kl.columns == ("layer", "turbo")
@@ -180,6 +208,67 @@ def test_speed_is_drawn_from_what_was_measured() -> None:
     roofline = found["Roofline"]
     assert roofline.rows == (("reference/scalar turbo, 1024 tokens", "1,000", "4", "4", "10.0%"),)
     assert "10 GB/s" in roofline.caption
+
+
+def test_what_bits_buy_is_drawn_with_intervals(drawn: dict[str, Plot]) -> None:
+    rate = drawn["Rate and distortion, keys"]
+    assert "kivi" in rate.svg
+    plain = [r for r in measured() if "distortion" in r.check]
+    only = [replace(r, subject="keys fp16 d64") for r in plain]
+    assert plots(only) == []  # nothing is compared
+    assert rate.rows[2] == ("turbo:2, 80 channels", "2.200", "0.11 [0.099, 0.121]", "0.11", "10")
+    bought = drawn["Quality over bits"]
+    assert [row[:3] for row in bought.rows] == [
+        ("fp16", "16.000", "0 [0, 0]"),
+        ("turbo", "3.400", "0.01 [0.005, 0.02]"),
+    ]
+
+
+def test_the_break_even_is_told_measured_and_predicted(drawn: dict[str, Plot]) -> None:
+    assert drawn["Where a preset gets faster than fp16"].rows == (
+        ("turbo, reference/scalar, 1,024 tokens", "never", "400", "never", "never"),
+        ("turbo, reference/scalar, 4,096 tokens", "500", "400", "1,234", "never"),
+    )
+
+
+def test_support_says_how_many_passed_were_loaded_and_exist() -> None:
+    records = [r for r in measured() if r.check != "run.availability"]
+    for variant in ("scalar", "other"):
+        records.append(make("run.availability", 1.0, variant=variant, preset="", stage="",
+                            detail={"status": "ready", "reason": ""}))  # fmt: skip
+    view = View.of(judge(records, question()), records)
+    assert view.coverage == (Coverage("reference", passed=1, loaded=1, total=2),)
+    assert {item.variant: item.passed for item in view.support} == {
+        "scalar": "1 of 1",
+        "other": "-",
+    }
+    records.append(make("parity.mismatches", 7.0))
+    view = View.of(judge(records, question()), records)
+    assert view.coverage[0].passed == 0
+    assert view.support[0].passed == "0 of 1"
+
+
+def test_figures_that_could_not_be_given_say_why() -> None:
+    reason = {"reason": "valgrind is not installed"}
+    missing = [make("performance.instructions", 0.0, n=0, preset=p, detail=reason)
+               for p in ("fp16", "turbo")]  # fmt: skip
+    records = [*good_records(), *missing]
+    found = dict(View.of(judge(records, question()), records).unmeasured)
+    assert found["performance.instructions"] == "reference/scalar: valgrind is not installed"
+
+
+def test_each_row_can_be_repeated_by_command_seed_and_digest() -> None:
+    task = Task("quality", "t", "synthetic:measure", {"seed": 7}, target=TARGET)
+    again = command(task)
+    mine = [make(f"quality.{name}", 1.0, reproduce=again) for name in "ab"]
+    other = make("quality.c", 1.0, reproduce="kvassay run x '{}'")
+    records = [*good_records(), other, *mine, done_record(task, 2, 1.0, "b" * 64)]
+    rows = {row.command: row for row in View.of(judge(records, question()), records).commands}
+    row = rows[again]
+    assert (row.checks, row.seed, row.build) == ("quality.a, quality.b", "7", "b" * 12)
+    assert row.digest == digest(task)
+    assert rows["kvassay run x '{}'"].digest == "-"
+    assert rows["kvassay run x '{}'"].seed == "fixed"
 
 
 def test_a_figure_without_comparisons_is_not_drawn() -> None:

@@ -168,8 +168,8 @@ def test_any_executor_runs_tasks() -> None:
         )
     assert summary.done == 2
     assert [r.check for r in records] in (
-        ["quality.a", "run.errors", "run.errors"],
-        ["run.errors", "quality.a", "run.errors"],
+        ["quality.a", "run.task", "run.errors", "run.errors"],
+        ["run.errors", "quality.a", "run.task", "run.errors"],
     )
 
 

@@ -1,14 +1,17 @@
 """Parameters of all benchmarks, what they measure, and how an unavailable backend says so.
 
-Nothing of the suites is imported: asv runs these files against older commits too, which may lack
-it. What is used of kvassay are presets, the registry and the protocol.
+asv runs these files against older commits too. What is used of the installed kvassay are presets,
+the registry and the protocol; what is used of the suites comes from this checkout, by its path.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import statistics
 import time
 from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
 from typing import Any, Final
 
 import numpy as np
@@ -33,6 +36,17 @@ TARGETS: Final = [
 PRESETS: Final = ["fp16", "turbo", "turbo-qjl", "kivi"]
 TOKENS: Final = [1028, 4100]
 SHAPE: Final[dict[str, Any]] = {"layers": 1, "kv_heads": 2, "query_heads": 8, "head_dim": 128}
+#: Results of `registry.provider(...).variants()`, by the number that the history keeps.
+STATUSES: Final = [
+    "ready",
+    "emulated",
+    "not-built",
+    "unsupported-cpu",
+    "missing-package",
+    "broken",
+    "unknown to this commit",
+]
+_SUITE: Final = Path(__file__).parents[1] / "kvassay_suites" / "performance"
 _ROUNDS: Final = 21
 _STRETCHES: Final = 8
 
@@ -50,6 +64,26 @@ def load(target: str) -> Backend:
         return kvassay.load(backend, variant)
     except KvassayError as error:
         raise NotImplementedError(str(error)) from error
+
+
+def status(target: str) -> int:
+    """The place in STATUSES of what the registry says of a target."""
+    backend, _, variant = target.partition("/")
+    try:
+        state = kvassay.registry.provider(backend).variants().get(variant)
+    except KvassayError:
+        return STATUSES.index("missing-package")
+    return len(STATUSES) - 1 if state is None else STATUSES.index(state.status)
+
+
+def from_checkout(name: str) -> ModuleType:
+    """A module of the performance suite that needs nothing but kvassay's protocol."""
+    spec = importlib.util.spec_from_file_location(f"kvassay_{name}", _SUITE / f"{name}.py")
+    if spec is None or spec.loader is None:
+        raise ImportError(f"no module {name} in {_SUITE}")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def inputs(tokens: int) -> tuple[FloatArray, FloatArray, FloatArray]:

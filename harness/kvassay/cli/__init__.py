@@ -1,6 +1,6 @@
 """The command line: `kvassay list | gate | parity | correctness | memory | quality | retrieval |
-performance | compare | certify | verify | capture | golden-pack | explain | plan | codecs |
-arms | doctor | schema | serve`.
+performance | compare | history | certify | verify | capture | golden-pack | explain | plan |
+codecs | arms | doctor | schema | serve`.
 
 Exit status: 0 pass, 1 reject, 2 not measured or bad usage.
 """
@@ -23,6 +23,7 @@ from . import (
     codecs,
     comparing,
     examining,
+    historical,
     judging,
     packing,
     planning,
@@ -64,6 +65,7 @@ planning.add_to(app)
 codecs.add_to(app)
 arms.add_to(app)
 comparing.add_to(app)
+historical.add_to(app)
 certifying.add_to(app)
 capturing.add_to(app)
 packing.add_to(app)

@@ -17,6 +17,7 @@ from ..errors import KvassayError, ModelError
 from ..gate import Judgement, Question, judge
 from ..presets import PRESETS, STORED_MODES
 from ..records import Record, RecordWriter, read_records
+from ..resuming import TakenUp, builds_of, read_cut_short, take_up
 from ..rules import Scope
 from ..runner import (
     DEFAULT_TIMEOUT,
@@ -27,7 +28,7 @@ from ..runner import (
     run,
     target_tasks,
 )
-from ..suite import Depth, Request, Target, wanted
+from ..suite import Depth, Request, Target, Task, wanted
 from .completing import (
     complete_backends,
     complete_presets,
@@ -124,9 +125,9 @@ Model = Annotated[str, typer.Option("--model", help="Model name, or the path of 
 Jobs = Annotated[
     int | None, typer.Option("--jobs", min=1, help="Worker processes (default: cores, at most 2).")
 ]
-Resume = Annotated[
+AnswersPath = Annotated[
     Path | None,
-    typer.Option("--resume", help="Keep answers in this file; measure only what it lacks."),
+    typer.Option("--answers", help="Keep answers in this file; measure only what it lacks."),
 ]
 Dask = Annotated[
     str | None,
@@ -141,6 +142,10 @@ Quick = Annotated[
     ),
 ]
 DepthName = Annotated[Depth | None, typer.Option("--depth", help="How thoroughly suites measure.")]
+Resume = Annotated[
+    bool,
+    typer.Option("--resume", help="Take up an interrupted run: keep what its records hold."),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
 
 DEFAULT_MODEL: Final = "smollm2-135m"
@@ -167,7 +172,8 @@ class Execution:
     timeout: float
     quiet: bool
     baseline: Path | None = None
-    resume: Path | None = None
+    resume: bool = False
+    answers: Path | None = None
     dask: str | None = None
 
 
@@ -199,8 +205,9 @@ def gate(
     model: Model = DEFAULT_MODEL,
     jobs: Jobs = None,
     dask: Dask = None,
-    resume: Resume = None,
+    answers: AnswersPath = None,
     timeout: Timeout = DEFAULT_TIMEOUT,
+    resume: Resume = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> int:
@@ -210,7 +217,7 @@ def gate(
     """
     outputs = Outputs(report or Path("report.html"), junit, markdown, is_verbose(context))
     if source is not None:
-        if any((json, quick, depth, suite, backend, wasm, variant, preset, tensors)):
+        if any((json, quick, depth, suite, backend, wasm, variant, preset, tensors, resume)):
             raise KvassayError(
                 "--from judges what was recorded: give only --scope, --baseline and files to write"
             )
@@ -234,7 +241,7 @@ def gate(
         tensors=_checked_tensors(tensors),
     )
     json = json or Path("results.jsonl")
-    how = Execution(json, outputs, model, jobs, timeout, quiet, baseline, resume, dask)
+    how = Execution(json, outputs, model, jobs, timeout, quiet, baseline, resume, answers, dask)
     return _measure(question, how, rejected)
 
 
@@ -253,11 +260,14 @@ def _suite_command(name: str) -> Callable[..., int]:
         model: Model = DEFAULT_MODEL,
         jobs: Jobs = None,
         dask: Dask = None,
-        resume: Resume = None,
+        answers: AnswersPath = None,
         timeout: Timeout = DEFAULT_TIMEOUT,
+        resume: Resume = False,
         quiet: Quiet = False,
         verbose: Verbose = False,
     ) -> int:
+        if resume and not json:
+            raise KvassayError("--resume takes up a file of records: name it with --json")
         targets = choose_targets(backend or [], variant or [], emulated=name in BITS)
         question = Question(
             scope=scope,
@@ -267,7 +277,7 @@ def _suite_command(name: str) -> Callable[..., int]:
             depth=depth or "full",
         )
         outputs = Outputs(report, verbose=is_verbose(context))
-        how = Execution(json, outputs, model, jobs, timeout, quiet, resume=resume, dask=dask)
+        how = Execution(json, outputs, model, jobs, timeout, quiet, None, resume, answers, dask)
         return _measure(question, how)
 
     return command
@@ -309,9 +319,11 @@ def _measure(question: Question, how: Execution, rejected: Sequence[Rejected] = 
     if request.targets:
         plan = plan_tasks(found, request, how.timeout) if foreign else collect_tasks(found, request)
         tasks += plan
-    records: list[Record] = []
+    taken = _taken_up(question, how, tasks)
+    opening = [*opening_records(question), *(one.record for one in rejected), *taken.records]
+    records: list[Record] = list(opening)
     with ExitStack() as stack:
-        writer = stack.enter_context(RecordWriter(how.json)) if how.json else None
+        writer = stack.enter_context(RecordWriter(how.json, opening)) if how.json else None
 
         def keep(new: Iterable[Record]) -> None:
             new = list(new)
@@ -319,17 +331,16 @@ def _measure(question: Question, how: Execution, rejected: Sequence[Rejected] = 
             if writer:
                 writer.write(new)
 
-        keep(opening_records(question))
-        keep(one.record for one in rejected)
-        watch = stack.enter_context(watching(tasks, errors(), how.quiet))
+        watch = stack.enter_context(watching(taken.left, errors(), how.quiet))
         summary = run(
-            tasks,
+            taken.left,
             keep,
             jobs=how.jobs,
             timeout=how.timeout,
             watch=watch,
+            before=taken.done,
             executor=stack.enter_context(cluster(how.dask)) if how.dask else None,
-            answers=stack.enter_context(Answers(how.resume)) if how.resume else None,
+            answers=stack.enter_context(Answers(how.answers)) if how.answers else None,
         )
         keep(concluding_records(found, records))
         keep(_held_to(earlier, records, question))
@@ -341,9 +352,21 @@ def _measure(question: Question, how: Execution, rejected: Sequence[Rejected] = 
     if how.json:
         output().print(f"records: {how.json}", markup=False, soft_wrap=True)
     if summary.interrupted:
-        kept = f"; {how.json} holds what was measured" if how.json else ""
+        kept = f"; {how.json} holds what was measured, --resume goes on" if how.json else ""
         raise KvassayError(f"interrupted: {summary.done} of {summary.tasks} tasks ended{kept}")
     return _status(judgement)
+
+
+def _taken_up(question: Question, how: Execution, tasks: list[Task]) -> TakenUp:
+    """What an earlier sitting measured already, where there was one to take up."""
+    if not (how.resume and how.json):
+        return TakenUp((), (), tuple(tasks))
+    earlier = read_cut_short(how.json)
+    taken = take_up(earlier, question, tasks, builds_of(question.targets, how.timeout))
+    if not how.quiet:
+        said = f"taken up: {len(taken.done)} of {len(tasks)} tasks had ended"
+        errors().print(said, markup=False, soft_wrap=True)
+    return taken
 
 
 def _check_worth_running(question: Question, model: str) -> None:

@@ -23,7 +23,8 @@ from .drawing import (
     place,
     to_svg,
 )
-from .speed import over_context, roofline
+from .fidelity import quality, rate_distortion
+from .speed import break_even, over_context, roofline
 
 __all__ = ["Plot", "plots"]
 
@@ -52,6 +53,9 @@ def plots(records: Iterable[Record]) -> list[Plot]:
             *arm_plots(found),
             *over_context(found),
             roofline(found),
+            break_even(found),
+            *rate_distortion(found),
+            quality(found),
         ]
     return [plot for plot in drawn if plot is not None]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -115,3 +116,66 @@ def roofline(records: Sequence[Record]) -> Plot | None:
         ("step", "bytes", "operations a byte", "Gop/s", "of the roof"),
         rows,
     )
+
+
+def break_even(records: Sequence[Record]) -> Plot | None:
+    """Contexts from which a preset is faster than fp16, and tokens that pay for its appends."""
+    faster = {
+        (f"{r.preset}, {r.backend}/{r.variant}", int(r.detail["tokens"])): r
+        for r in records
+        if r.check == "performance.break_even" and r.comparisons > 0
+    }
+    paid = {
+        (f"{r.preset}, {r.backend}/{r.variant}", int(r.detail["tokens"])): r
+        for r in records
+        if r.check == "performance.payback" and r.comparisons > 0
+    }
+    names = sorted({name for name, _ in faster}, key=place)
+    if not names:
+        return None
+    longest = {name: max(n for other, n in faster if other == name) for name in names}
+    figure, axes = new_figure(1.6 + 0.3 * len(names))
+    for number, name in enumerate(names):
+        record = faster[name, longest[name]]
+        marks = ((record.value, "full"), (float(record.detail["predicted"]["break_even"]), "none"))
+        for value, fill in marks:
+            if 0 < value < math.inf:
+                axes.plot([value], [number], marker="o", markersize=6, color=colour(name),
+                          fillstyle=fill, linestyle="none")  # fmt: skip
+    for label, fill in (("measured", "full"), ("predicted", "none")):
+        axes.plot([], [], marker="o", color=colour("fp16"), fillstyle=fill, linestyle="none",
+                  label=label)  # fmt: skip
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.set_xscale("log")
+    axes.set_xlabel("tokens of context")
+    axes.grid(True, axis="x")
+    draw_legend(axes)
+    rows = tuple(
+        (f"{name}, {n:,} tokens", *_pair(faster[name, n], "break_even"), *_pair(r, "payback"))
+        for name in names
+        for (other, n), r in sorted(paid.items())
+        if other == name and (name, n) in faster
+    )
+    return Plot(
+        "Where a preset gets faster than fp16",
+        "The context from which a decode step takes less time than with fp16, measured at the "
+        "longest context, and predicted from bytes, operations and the roofs of the machine. None "
+        "is drawn where the step never gets faster.",
+        to_svg(figure, "break-even"),
+        (
+            "preset and context",
+            "faster from",
+            "predicted",
+            "generated tokens that pay",
+            "predicted",
+        ),
+        rows,
+    )
+
+
+def _pair(record: Record, name: str) -> tuple[str, str]:
+    """A figure, measured and predicted."""
+    found = (record.value, float(record.detail["predicted"][name]))
+    first, second = (f"{value:,.0f}" if value < math.inf else "never" for value in found)
+    return first, second

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
-from ..gate import Judgement, Verdict
+from ..gate import RUN, Judgement, Verdict
 from ..records import Record
+from ..resuming import DONE
 from ..rules import Outcome, Rule
 from ..wording import (
     alike,
@@ -21,6 +23,9 @@ from ..wording import (
 )
 
 _WORST_SHOWN = 3
+PASSES: Final = "PASS"
+#: A seed among the arguments of a command; where there is none, the suite's own never change.
+_SEED: Final = re.compile(r'"seed": *(\d+)')
 
 
 @dataclass(frozen=True)
@@ -57,6 +62,29 @@ class Support:
     promise: str
     build_id: str
     tasks: str
+    passed: str
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """Of a backend's variants: how many there are, were loaded, and pass with every preset that is
+    judged."""
+
+    backend: str
+    passed: int
+    loaded: int
+    total: int
+
+
+@dataclass(frozen=True)
+class Again:
+    """How to repeat what a task measured, and what it depended on: see `kvassay.resuming`."""
+
+    checks: str
+    command: str
+    seed: str
+    digest: str
+    build: str
 
 
 @dataclass(frozen=True)
@@ -68,10 +96,11 @@ class View:
     verdicts: tuple[Verdict, ...]
     rules: tuple[RuleRow, ...]
     support: tuple[Support, ...]
+    coverage: tuple[Coverage, ...]
     stages: tuple[str, ...]
     unmeasured: tuple[tuple[str, str], ...]
     rejected: tuple[tuple[Rule, Sequence[tuple[Record, int]]], ...]
-    commands: tuple[tuple[str, str], ...]
+    commands: tuple[Again, ...]
     machine: Mapping[str, Any]
     counts: str
 
@@ -84,13 +113,14 @@ class View:
             conclusion=conclusion(judgement),
             verdicts=judgement.verdicts,
             rules=tuple(_rule_row(rule, judgement.verdicts) for rule in judgement.rules),
-            support=tuple(_support(records)),
+            support=tuple(_support(judgement, records)),
+            coverage=tuple(_coverage(judgement, records)),
             stages=tuple(name for name, _ in first),
-            unmeasured=tuple(_unmeasured(judgement)),
+            unmeasured=(*_unmeasured(judgement), *_no_figure(records)),
             rejected=tuple(
                 (rule, alike(found)[:_WORST_SHOWN]) for rule, found in culprits(judgement)
             ),
-            commands=tuple(sorted({(r.check, r.reproduce) for r in records if r.reproduce})),
+            commands=tuple(_commands(records)),
             machine=next((r.detail for r in records if r.check == "run.machine"), {}),
             counts=_counts(records),
         )
@@ -124,7 +154,7 @@ def _evidence(verdict: Verdict, outcome: Outcome) -> Evidence:
     )
 
 
-def _support(records: Sequence[Record]) -> Iterable[Support]:
+def _support(judgement: Judgement, records: Sequence[Record]) -> Iterable[Support]:
     declared = {(r.backend, r.variant): r for r in records if r.check == "run.target"}
     ran = {(r.backend, r.variant): r for r in records if r.subject == "tasks that ran"}
     how = {(backend, variant): text for backend, variant, text in how_each_ran(records)}
@@ -144,6 +174,74 @@ def _support(records: Sequence[Record]) -> Iterable[Support]:
             promise=promise,
             build_id=str(detail.get("build_id") or "-"),
             tasks=f"{ran[key].comparisons:,}" if key in ran else "-",
+            passed=_passed(judgement, key),
+        )
+
+
+def _passed(judgement: Judgement, key: tuple[str, str]) -> str:
+    """Judged presets that pass, of how many."""
+    judged = _judged(judgement, key)
+    return f"{judged.count(PASSES)} of {len(judged)}" if judged else "-"
+
+
+def _judged(judgement: Judgement, key: tuple[str, str]) -> list[str]:
+    return [
+        verdict.decision
+        for verdict in judgement.verdicts
+        if verdict.judged and (verdict.target.backend, verdict.target.variant) == key
+    ]
+
+
+def _coverage(judgement: Judgement, records: Sequence[Record]) -> Iterable[Coverage]:
+    known = {(r.backend, r.variant) for r in records if r.check == "run.availability"}
+    loaded = {(r.backend, r.variant) for r in records if r.check == "run.target"}
+    for backend in sorted({name for name, _ in known | loaded}):
+        mine = [key for key in known | loaded if key[0] == backend]
+        decisions = [_judged(judgement, key) for key in mine]
+        yield Coverage(
+            backend=backend,
+            passed=sum(bool(found) and set(found) == {PASSES} for found in decisions),
+            loaded=sum(key in loaded for key in mine),
+            total=len(mine),
+        )
+
+
+def _no_figure(records: Sequence[Record]) -> Iterable[tuple[str, str]]:
+    """Figures that a suite could not give, by reason; rules say for themselves what they miss."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for record in records:
+        reason = record.detail.get("reason")
+        if record.suite != RUN and record.comparisons <= 0 and reason:
+            whom = found.setdefault((record.check, str(reason)), [])
+            name = f"{record.backend}/{record.variant}"
+            if name not in whom:
+                whom.append(name)
+    for (check, reason), whom in sorted(found.items()):
+        yield check, f"{', '.join(whom)}: {reason}"
+
+
+def _commands(records: Sequence[Record]) -> Iterable[Again]:
+    """A row a command. Records stand before the mark of the task that gave them."""
+    found: dict[str, tuple[set[str], Record | None]] = {}
+    begin = 0
+    for place, record in enumerate(records):
+        if record.check == DONE:
+            first = max(begin, place - int(record.detail["records"]))
+            for mine in records[first:place]:
+                if mine.reproduce:
+                    found.setdefault(mine.reproduce, (set(), record))[0].add(mine.check)
+            begin = place + 1
+    for record in records:
+        if record.reproduce:
+            found.setdefault(record.reproduce, (set(), None))[0].add(record.check)
+    for command, (checks, mark) in sorted(found.items(), key=lambda item: sorted(item[1][0])):
+        seed = _SEED.search(command)
+        yield Again(
+            checks=", ".join(sorted(checks)),
+            command=command,
+            seed=seed[1] if seed else "fixed",
+            digest=str(mark.detail["digest"]) if mark else "-",
+            build=str(mark.detail["build"])[:12] if mark else "-",
         )
 
 

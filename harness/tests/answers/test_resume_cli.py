@@ -1,4 +1,4 @@
-"""`--resume` and `--dask` on the command line, and presets with changed fields."""
+"""`--answers` and `--dask` on the command line, and presets with changed fields."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def measured(path: str = "results.jsonl") -> list[Record]:
 
 
 def test_a_second_run_takes_its_answers_from_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    status = run([*GATE, "--resume", "answers.jsonl", "--quiet"])
+    status = run([*GATE, "--answers", "answers.jsonl", "--quiet"])
     first, kept = measured(), Path("answers.jsonl").read_bytes()
     assert len(kept.splitlines()) > 5
 
@@ -54,7 +54,7 @@ def test_a_second_run_takes_its_answers_from_the_file(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr("kvassay.runner.execute", never)
     monkeypatch.setattr("kvassay.runner.IsolatedPool", never)
-    assert run([*GATE, "--resume", "answers.jsonl", "--quiet"]) == status == 0
+    assert run([*GATE, "--answers", "answers.jsonl", "--quiet"]) == status == 0
     assert sorted(r.to_json() for r in measured()) == sorted(r.to_json() for r in first)
     assert Path("answers.jsonl").read_bytes() == kept
 
@@ -67,7 +67,7 @@ def test_what_a_suite_concludes_rests_on_all_its_records() -> None:
 
 def test_a_file_that_holds_no_answers_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     Path("notes.txt").write_text("notes\n")
-    assert run([*GATE, "--resume", "notes.txt", "--quiet"]) == 2
+    assert run([*GATE, "--answers", "notes.txt", "--quiet"]) == 2
     assert "notes.txt:1: not an answer" in capsys.readouterr().err
     assert Path("notes.txt").read_text() == "notes\n"
 

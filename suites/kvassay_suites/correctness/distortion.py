@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import kvassay
+from kvassay.costs import Costs
 from kvassay.records import Record
 
 from ..common import MATH, record
@@ -18,10 +19,19 @@ from .readout import KV_HEADS, PAGE, plain_spec, read_keys, read_values
 PAGES: Final = 6
 
 
-def _vnmse(x: NDArray[np.floating], x_hat: NDArray[np.float64]) -> float:
-    """Mean over vectors of |x - x_hat|^2 / |x|^2."""
+def _vnmse(x: NDArray[np.floating], x_hat: NDArray[np.float64]) -> tuple[float, float]:
+    """Mean over vectors of |x - x_hat|^2 / |x|^2, and half its normal interval of 95 %."""
     exact = x.astype(np.float64)
-    return float(np.mean(np.sum((exact - x_hat) ** 2, -1) / np.sum(exact**2, -1)))
+    each = np.sum((exact - x_hat) ** 2, -1) / np.sum(exact**2, -1)
+    return float(np.mean(each)), 1.96 * float(np.std(each)) / each.size**0.5
+
+
+def _page_bits(spec: kvassay.Spec) -> float:
+    """Bits a value of the stream that is not fp16: everything in the page but the other stream.
+
+    fp16 values take 16 of the two streams' bits, and nothing else.
+    """
+    return 2 * Costs.of(spec).page_bits - 16
 
 
 def measure(
@@ -36,11 +46,11 @@ def measure(
         k, v = tokens("gaussian", d, count + window, KV_HEADS, d)
         if stream == "keys":
             spec = plain_spec(d, keys=codec)
-            found = _vnmse(k[:count], read_keys(loaded, spec, k[:count], v[:count]))
+            found, half = _vnmse(k[:count], read_keys(loaded, spec, k[:count], v[:count]))
             expected = distortion(stream, codec, d) + query_noise(codec)
         else:
             spec = plain_spec(d, values=codec, window=window)
-            found = _vnmse(v[:count], read_values(loaded, spec, k, v, count))
+            found, half = _vnmse(v[:count], read_values(loaded, spec, k, v, count))
             expected = distortion(stream, codec, d)
         records.append(
             record(
@@ -52,7 +62,13 @@ def measure(
                 "of theory",
                 count * KV_HEADS,
                 subject=f"{stream} {codec} d{d}",
-                detail={"measured": found, "expected": expected},
+                detail={
+                    "measured": found,
+                    "low": found - half,
+                    "high": found + half,
+                    "expected": expected,
+                    "page_bits": _page_bits(spec),
+                },
             )
         )
     return records

@@ -56,6 +56,13 @@ class PerformanceSuite:
         for target in request.targets:
             for tokens in effort.lengths:
                 tasks += _length(target, presets, tokens, effort)
+            tasks.append(
+                _task(
+                    *(target, "instructions:measure", "instructions", 30.0),
+                    presets=presets,
+                    tokens=effort.lengths[0],
+                )
+            )
             if effort.decode_tokens:
                 tasks.append(
                     _task(

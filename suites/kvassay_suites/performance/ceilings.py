@@ -5,12 +5,14 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Final
 
 import numpy as np
 
 from kvassay.doctor import clock_step
+from kvassay.machine import caches, frequency
+from kvassay.protocol import FloatArray
 from kvassay.records import Record
 
 from ..common import record
@@ -20,6 +22,8 @@ from .work import calibrate, processor_time
 _READ_BYTES: Final = 1 << 28
 _ORDER: Final = 384
 _TIMES: Final = 7
+_BATCH_BYTES: Final = 1 << 24
+_SPREAD_TIMES: Final = 101
 
 
 @dataclass(frozen=True)
@@ -58,10 +62,16 @@ def measure() -> list[Record]:
         "operations_per_second": found.operations,
         "calibration_ns": found.calibration,
         "clock_step_ns": clock_step() * 1e9,
+        "reads_gb_per_second": _reads(),
+        "frequency": frequency(),
+        "spread": _spread(),
         "method": {
             "bytes_per_second": "maximum of 256 MiB of float32, one core",
             "operations_per_second": f"product of float32 matrices of order {_ORDER}, one core",
             "calibration_ns": "SHA-256 of 64 KiB",
+            "reads_gb_per_second": "maximum of floats that fill half of each cache; the call, "
+            "about a microsecond, is in it",
+            "spread": f"the fixed loop {_SPREAD_TIMES} times: what 9 of 10 took, over the median",
         },
     }
     return [
@@ -70,6 +80,34 @@ def measure() -> list[Record]:
             detail=detail,
         )
     ]
+
+
+def _reads() -> dict[str, float]:
+    """Reads a second in GB from each cache but the first, where a call takes longer than a read."""
+    found = {}
+    for level in caches():
+        if level.level > 1:
+            data = np.ones(level.bytes // 8, np.float32)
+            times = max(1, _BATCH_BYTES // data.nbytes)
+            seconds = _seconds(partial(_read, data, times))
+            found[level.name] = times * data.nbytes / seconds / 1e9
+    return found
+
+
+def _read(data: FloatArray, times: int) -> None:
+    for _ in range(times):
+        data.max()
+
+
+def _spread() -> list[float]:
+    """How evenly this core runs: the 5th and 95th of 100 fixed loops, over their median."""
+    times = []
+    for _ in range(_SPREAD_TIMES):
+        began = processor_time()
+        calibrate()
+        times.append(processor_time() - began)
+    low, middle, high = np.percentile(times, (5, 50, 95))
+    return [float(low / middle), float(high / middle)]
 
 
 def _seconds(work: Callable[[], object]) -> float:

@@ -15,7 +15,7 @@ from kvassay.protocol import Backend
 from kvassay.records import Record
 
 from ..common import instruction_stage, record
-from .work import processor_time
+from .work import checksum, processor_time
 
 _PROMPT: Final = 256
 _STAGE: Final = "real model scalar"
@@ -61,6 +61,7 @@ def _record(
         "tokens": chosen[1:],
         "samples_us": [round(value / 1e3, 1) for value in times],
         "build_id": loaded.build_id,
+        "output": checksum(row),
         "method": "median of single steps, model in numpy on one thread and the cache in its loop",
     }
     return record(

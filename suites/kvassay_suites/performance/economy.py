@@ -10,7 +10,7 @@ import math
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from kvassay.costs import Costs, blocked_work, payback
 from kvassay.records import Record
@@ -18,6 +18,13 @@ from kvassay.records import Record
 from .ceilings import Ceilings, ceilings
 from .turns import Series
 from .work import BASELINE, SHORT, Owner
+
+_METHODS: Final[Mapping[str, str]] = {
+    "query_transform": "attention over one short page less that of fp16",
+    "break_even": "the transform over what each token's attention takes less than with fp16",
+    "payback": "what appending all tokens takes more than with fp16, over what a step saves",
+    "transform_cost": "the transform over what a step saves before it",
+}
 
 
 @dataclass(frozen=True)
@@ -98,7 +105,10 @@ class Economy:
         ]
         if judged:
             figures.append(("transform_cost", self.transform_cost, "of the time saved"))
-        return [whose.record(name, preset, v, unit, count, detail) for name, v, unit in figures]
+        return [
+            whose.record(name, preset, v, unit, count, {**detail, "method": _METHODS[name]})
+            for name, v, unit in figures
+        ]
 
 
 def predict(whose: Owner, preset: str, found: Ceilings) -> dict[str, float]:

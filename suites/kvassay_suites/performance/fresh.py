@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 import kvassay
-from kvassay.protocol import Backend
+from kvassay.protocol import Backend, FloatArray
 from kvassay.records import Record
 
+from .truth import Checked, check
 from .turns import evidence
 from .work import Owner, Shape, owner, processor_time, tokens_of
 
@@ -36,27 +37,33 @@ def measure(
     loaded = kvassay.load(backend, variant)
     whose = owner(backend, variant, tokens, Shape(**shape), loaded)
     found: dict[str, list[dict[str, float]]] = {preset: [] for preset in presets}
+    computed: dict[str, list[FloatArray]] = {preset: [] for preset in presets}
     began = time.monotonic()
     for number in range(_TIMES):
         if number >= _LEAST and time.monotonic() - began > seconds:
             break
         for preset in presets:
-            found[preset].append(_one(loaded, whose, preset))
+            times, out = _one(loaded, whose, preset)
+            found[preset].append(times)
+            computed[preset].append(out)
+    checked = {
+        preset: check(loaded, whose, preset, *outputs) for preset, outputs in computed.items()
+    }
     return [
-        _record(whose, preset, name, [one[name] for one in runs])
+        _record(whose, preset, name, [one[name] for one in runs], checked[preset])
         for preset, runs in found.items()
         for name in _METHODS
     ]
 
 
-def _one(loaded: Backend, whose: Owner, preset: str) -> dict[str, float]:
-    """Nanoseconds of one cache's life."""
+def _one(loaded: Backend, whose: Owner, preset: str) -> tuple[dict[str, float], FloatArray]:
+    """Nanoseconds of one cache's life, and what attention returned after the prefill."""
     k, v, q = tokens_of(whose.shape, whose.tokens)
     with loaded.prepare(whose.shape.spec(preset)) as cache:
         start = processor_time()
         cache.append(0, k, v)
         appended = processor_time()
-        cache.attend(0, q)
+        out = cache.attend(0, q)
         prefilled = processor_time()
         cache.append(0, k[:1], v[:1])
         cache.attend(0, q[0])
@@ -65,13 +72,18 @@ def _one(loaded: Backend, whose: Owner, preset: str) -> dict[str, float]:
         again = processor_time()
         cache.append(0, k, v)
         end = processor_time()
-    return {
+    times: dict[str, float] = {
         "prefill": prefilled - start,
         "first_decode": decoded - prefilled,
         "allocator": (appended - start) - (end - again),
     }
+    return times, out
 
 
-def _record(whose: Owner, preset: str, name: str, values: Sequence[float]) -> Record:
-    detail = {**evidence(values), "method": _METHODS[name]}
-    return whose.record(name, preset, statistics.median(values) / 1e3, "us", len(values), detail)
+def _record(
+    whose: Owner, preset: str, name: str, values: Sequence[float], checked: Checked
+) -> Record:
+    samples = {} if checked.wrong else evidence(values)
+    detail = {**checked.detail, **samples, "method": _METHODS[name]}
+    value = checked.value(statistics.median(values) / 1e3)
+    return whose.record(name, preset, value, "us", checked.count(len(values)), detail)

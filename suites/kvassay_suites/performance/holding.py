@@ -12,6 +12,7 @@ from kvassay.records import Record
 
 from ..common_process import call_fresh
 from ..wasm.linear import load_linear
+from .truth import Checked, check
 from .work import Owner, Shape, filled, owner, tokens_of
 
 PAYLOAD: Final = ("codes", "scales", "means", "headers")
@@ -28,23 +29,28 @@ def measure(
     linear = bool(getattr(loaded, "evidence", {}).get("linear_memory"))
     records = []
     for preset in presets:
-        parts = _parts(loaded, whose, preset)
-        detail = {"parts": parts}
+        parts, checked = _parts(loaded, whose, preset)
         for name, keys in (("payload_bytes", PAYLOAD), ("scratch_bytes", SCRATCH)):
-            value = sum(parts.get(key, 0) for key in keys)
-            records.append(whose.record(name, preset, value, "bytes", 1, detail))
-        records += _in_linear_memory(whose, preset) if linear else [_peak(whose, preset)]
+            value = checked.value(sum(parts.get(key, 0) for key in keys))
+            said = f"what the cache bills as {', '.join(keys)}"
+            detail = {**checked.detail, "parts": parts, "method": said}
+            records.append(whose.record(name, preset, value, "bytes", checked.count(1), detail))
+        if linear:
+            records += _in_linear_memory(loaded, whose, preset)
+        else:
+            records.append(_peak(whose, preset, checked))
     return records
 
 
-def _parts(loaded: Backend, whose: Owner, preset: str) -> Mapping[str, int]:
+def _parts(loaded: Backend, whose: Owner, preset: str) -> tuple[Mapping[str, int], Checked]:
+    """Bytes of a cache that was filled and used, and what it computed."""
     k, v, q = tokens_of(whose.shape, whose.tokens)
     with filled(loaded, whose.shape.spec(preset), k, v) as cache:
-        cache.attend(0, q[0])
-        return dict(cache.nbytes)
+        checked = check(loaded, whose, preset, cache.attend(0, q[0]))
+        return dict(cache.nbytes), checked
 
 
-def _peak(whose: Owner, preset: str) -> Record:
+def _peak(whose: Owner, preset: str, checked: Checked) -> Record:
     """Resident memory at its highest above an idle process, in a process of its own."""
     arguments: dict[str, Any] = {
         "backend": whose.backend,
@@ -58,20 +64,27 @@ def _peak(whose: Owner, preset: str) -> Record:
     phases = call_fresh(_PEAK, arguments)
     resident = [found["resident"] for found in phases.values()]
     known = [value for value in resident if value is not None]
-    detail = {"phases": phases, "method": "resident memory of a fresh process, above its start"}
-    return whose.record("peak_bytes", preset, max(known, default=0), "bytes", len(known), detail)
+    said = "resident memory of a fresh process, above its start"
+    detail = {**checked.detail, "phases": phases, "method": said}
+    peak = checked.value(max(known, default=0))
+    return whose.record("peak_bytes", preset, peak, "bytes", checked.count(len(known)), detail)
 
 
-def _in_linear_memory(whose: Owner, preset: str) -> list[Record]:
+def _in_linear_memory(loaded: Backend, whose: Owner, preset: str) -> list[Record]:
     """Growths and pages of a memory in which one cache was filled and used."""
     one = load_linear(whose.backend, whose.variant).in_one_memory()
     k, v, q = tokens_of(whose.shape, whose.tokens)
     with one.prepare(whose.shape.spec(preset)) as cache:
         cache.append(0, k, v)
-        cache.attend(0, q[0])
+        checked = check(loaded, whose, preset, cache.attend(0, q[0]))
     use = one.memory_use
-    detail = {"pages": use.pages, "high_water_bytes": use.high_water, "method": "linear memory"}
+    said = "a linear memory in which one cache was filled and used"
+    detail = {
+        **checked.detail,
+        **{"pages": use.pages, "high_water_bytes": use.high_water, "method": said},
+    }
+    figures = (("growth_events", use.growths, "growths"), ("peak_bytes", use.pages << 16, "bytes"))
     return [
-        whose.record("growth_events", preset, use.growths, "growths", 1, detail),
-        whose.record("peak_bytes", preset, use.pages * 65536, "bytes", 1, detail),
+        whose.record(name, preset, checked.value(value), unit, checked.count(1), detail)
+        for name, value, unit in figures
     ]

@@ -6,6 +6,7 @@ a cache of one short page leaves of both calls what they cost at any length.
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -21,8 +22,9 @@ from kvassay.records import Record
 from .ceilings import ceilings
 from .economy import Economy
 from .roofline import Place
+from .truth import Checked, check
 from .turns import CALIBRATION, Series, evidence, span, take_turns
-from .work import BASELINE, SHORT, Call, Owner, Shape, checksum, filled, owner, tokens_of
+from .work import BASELINE, SHORT, Call, Owner, Shape, filled, owner, tokens_of
 
 #: Figure: the calls it is the sum of, the calls taken off, and what it means.
 PARTS: Final[Mapping[str, tuple[tuple[str, ...], tuple[str, ...], str]]] = {
@@ -51,8 +53,17 @@ def measure(
     loaded = kvassay.load(backend, variant)
     whose = owner(backend, variant, tokens, Shape(**shape), loaded)
     with ExitStack() as stack:
-        groups, states = _calls(loaded, whose, presets, stack)
+        groups, caches = _calls(loaded, whose, presets, stack)
+        query = tokens_of(whose.shape, tokens)[2][0]
+        first = {preset: cache.attend(0, query) for preset, cache in caches.items()}
         series = take_turns(groups, rounds, seconds)
+        states = {
+            preset: _State(
+                dict(cache.nbytes),
+                check(loaded, whose, preset, first[preset], cache.attend(0, query)),
+            )
+            for preset, cache in caches.items()
+        }
     records = []
     for preset in presets:
         records += _records(whose, preset, series, states[preset], judged)
@@ -61,26 +72,27 @@ def measure(
 
 @dataclass(frozen=True)
 class _State:
-    """What a preset's cache held when its steps were timed, and what they computed."""
+    """What a preset's cache held when its steps were timed, and what they computed before the
+    first and after the last."""
 
     parts: Mapping[str, int]
-    output: str
+    checked: Checked
 
 
 def _calls(
     loaded: Backend, whose: Owner, presets: Sequence[str], stack: ExitStack
-) -> tuple[list[dict[str, Call]], dict[str, _State]]:
-    """The same call of all presets, a group each, and what each preset holds and computes."""
+) -> tuple[list[dict[str, Call]], dict[str, Cache]]:
+    """The same call of all presets, a group each, and each preset's cache of all tokens."""
     k, v, queries = tokens_of(whose.shape, whose.tokens)
     q = queries[0]
     groups: dict[str, dict[str, Call]] = {}
-    states = {}
+    caches = {}
     for preset in presets:
         spec, short_spec = whose.shape.spec(preset), whose.shape.spec(preset, short=True)
         cache = stack.enter_context(filled(loaded, spec, k, v))
         growing = stack.enter_context(filled(loaded, spec, k[:64], v[:64]))
         short = stack.enter_context(filled(loaded, short_spec, k[:SHORT], v[:SHORT]))
-        states[preset] = _State(dict(cache.nbytes), checksum(cache.attend(0, q)))
+        caches[preset] = cache
         calls: dict[str, Call] = {
             "attend": partial(cache.attend, 0, q),
             "scores": partial(cache.scores, 0, q),
@@ -90,7 +102,7 @@ def _calls(
         }
         for name, call in calls.items():
             groups.setdefault(name, {})[f"{preset} {name}"] = call
-    return list(groups.values()), states
+    return list(groups.values()), caches
 
 
 def _appending(cache: Cache, k: Any, v: Any) -> Call:
@@ -111,11 +123,16 @@ def _records(
     timed = _by_token(series, preset, page)
     base = _by_token(series, BASELINE, page)
     shared = {
-        "output": state.output,
+        **state.checked.detail,
         "rounds": series.rounds,
         "calibration_drift": series.drift,
         "calibration_us": series.median(CALIBRATION) / 1e3,
     }
+    if state.checked.wrong:
+        return [
+            whose.record(name, preset, math.nan, "us", 0, {**shared, "method": method})
+            for name, (_, _, method) in PARTS.items()
+        ]
     # A machine that changed its speed on the way says nothing about anybody's.
     count = series.rounds if series.steady else 0
     records = []
@@ -138,7 +155,8 @@ def _records(
     found = ceilings()
     place = Place.of(whose, state.parts, timed.median("attend"))
     share = place.least_seconds(found) / place.seconds
-    detail = {**shared, **place.detail(found)}
+    said = "the least time that read bandwidth and peak allow, over the time of attention"
+    detail = {**shared, **place.detail(found), "method": said}
     records.append(whose.record("roofline", preset, share, "of the roof", count, detail))
     if preset != BASELINE:
         economy = Economy.of(whose, preset, timed, base)

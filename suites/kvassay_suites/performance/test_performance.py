@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 
 import kvassay
+from kvassay.machine import caches
 from kvassay.records import Record
 from kvassay.rules import rulebook
 from kvassay.suite import Request, Target, in_scope
 from kvassay.tracks import tracks
 
-from . import EFFORTS, ceilings, fresh, holding, steps, suite
+from . import EFFORTS, ceilings, fresh, holding, instructions, steps, suite
 from .ceilings import Ceilings
 from .economy import Economy, predict
 from .roofline import Place
@@ -164,7 +165,7 @@ def test_only_scope_full_runs_it_and_every_task_runs_alone() -> None:
     tasks = suite.tasks(Request((TARGET,), ("turbo",), depth="full"))
     assert all(task.alone for task in tasks)
     lengths = EFFORTS["full"].lengths
-    assert len(tasks) == 1 + 3 * len(lengths) + 1
+    assert len(tasks) == 1 + 3 * len(lengths) + 2
     judged = [t.arguments["tokens"] for t in tasks if t.arguments.get("judged")]
     assert judged == [max(lengths)]
     for task in tasks:
@@ -248,6 +249,15 @@ def test_fresh_caches_and_their_bytes(held: list[Record]) -> None:
     )
 
 
+def test_every_figure_has_method_build_and_output(
+    measured: list[Record], held: list[Record]
+) -> None:
+    for record in [*measured, *held]:
+        assert record.detail["method"], record.check
+        assert record.detail["build_id"], record.check
+        assert record.detail["output"] == record.detail["expected"] != "", record.check
+
+
 def test_a_linear_memory_says_how_often_it_grew() -> None:
     pytest.importorskip("wasmtime")
     held = holding.measure(**{**ARGUMENTS, "backend": "wasm", "presets": ["turbo"]})
@@ -260,6 +270,11 @@ def test_the_ceilings_are_the_machines() -> None:
     (record,) = ceilings.measure()
     assert (record.backend, record.stage) == ("", "math")
     assert record.detail["operations_per_second"] > record.detail["bytes_per_second"] > 0
+    assert set(record.detail["reads_gb_per_second"]) == {c.name for c in caches() if c.level > 1}
+    assert min(record.detail["reads_gb_per_second"].values(), default=1.0) > 0
+    low, high = record.detail["spread"]
+    assert 0 < low <= 1 <= high
+    assert record.detail["frequency"]
     calibrate()
 
 
@@ -272,13 +287,12 @@ def held() -> list[Record]:
 def test_tracked_figures_are_measured_and_of_their_kind(
     measured: list[Record], held: list[Record]
 ) -> None:
-    records = [*measured, *held]
+    pytest.importorskip("wasmtime")
+    records = [*measured, *held, *instructions.measure("wasm", "simd128", ["turbo"], 260)]
     mine = [track for track in tracks().tracks if track.check.startswith("performance.")]
     assert {track.kind for track in mine} == {"exact", "ratio"}
     for track in mine:
-        (record,) = (r for r in records if track.follows(r) and r.preset == "turbo")
-        figure = track.read(record)
-        if track.kind == "ratio":
-            assert min(figure) > 0
-        else:
-            assert figure > 0
+        followed = [r for r in records if track.follows(r) and r.preset == "turbo"]
+        assert len({r.subject for r in followed}) == len(followed) > 0
+        for figure in map(track.read, followed):
+            assert (min(figure) if track.kind == "ratio" else figure) > 0

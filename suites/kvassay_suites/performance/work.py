@@ -89,14 +89,14 @@ class Owner:
 
     def record(
         self, check: str, preset: str, value: float, unit: str, comparisons: int,
-        detail: Mapping[str, Any],
+        detail: Mapping[str, Any], part: str = "",
     ) -> kvassay.Record:  # fmt: skip
-        """A record of this suite."""
+        """A record of this suite, of a part of its subject where that has some."""
         return plain_record(
             f"performance.{check}",
             instruction_stage(self.backend, self.variant),
             *(self.backend, self.variant, value, unit, comparisons),
-            subject=self.subject,
+            subject=f"{part}, {self.subject}" if part else self.subject,
             preset=preset,
             detail={
                 "tokens": self.tokens,

@@ -9,6 +9,7 @@ from typing import Final
 
 import numpy as np
 
+from kvassay.costs import Costs
 from kvassay.models import CacheAttention, Capture, Model, log_softmax
 from kvassay.protocol import Backend, FloatArray
 from kvassay.records import Record
@@ -132,6 +133,8 @@ def _next_token(origin: Origin, backend: Backend, model: Model, captured: Captur
             kl.size,
             subject,
             **metrics.spread(kl),
+            **metrics.mean_interval(kl),
+            page_bits=Costs.of(spec).page_bits,
             mean_all_positions=metrics.mean(found.kl),
             **shared,
         ),
