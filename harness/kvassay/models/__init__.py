@@ -23,7 +23,7 @@ from kvassay.models.likelihood import (
     teacher_forced_nll,
 )
 from kvassay.models.llama import LayerWeights, Model, Weights
-from kvassay.models.loading import DEFAULT_MODEL, load
+from kvassay.models.loading import DEFAULT_MODEL, GEMMA, load, locate, read_shape
 from kvassay.models.texts import (
     DialogueTokens,
     Text,
@@ -38,6 +38,7 @@ from kvassay.models.tokenizer import Tokenizer, Tokens
 
 __all__ = [
     "DEFAULT_MODEL",
+    "GEMMA",
     "Attention",
     "CacheAttention",
     "Capture",
@@ -61,10 +62,12 @@ __all__ = [
     "find_default",
     "hidden_nll",
     "load",
+    "locate",
     "log_softmax",
     "nll",
     "perplexity",
     "perplexity_text",
+    "read_shape",
     "render",
     "teacher_forced_nll",
     "tiny",

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kvassay.errors import InputError, StateError
+from kvassay.spec import Spec
 
 Floats = npt.NDArray[np.float32]
 
@@ -41,11 +42,26 @@ class FullAttention:
     ``block`` x tokens scores a KV head rather than tokens x tokens.
     """
 
-    def __init__(self, scale: float | None = None, block: int = 64) -> None:
-        """scale: softmax scale, 1/sqrt(head_dim) by default. block: queries at a time."""
+    def __init__(
+        self,
+        scale: float | None = None,
+        block: int = 64,
+        spans: tuple[int | None, ...] | None = None,
+    ) -> None:
+        """scale: softmax scale, 1/sqrt(head_dim) by default. block: queries at a time.
+
+        spans: how many of the newest tokens each layer attends, None for all; by default all
+        layers attend all. A model's own: ``model.full_attention()``.
+        """
         self._scale = scale
         self._block = block
+        self._spans = spans
         self._stores: dict[int, _Store] = {}
+
+    @property
+    def spans(self) -> tuple[int | None, ...]:
+        """As given; empty where all layers attend all."""
+        return self._spans or ()
 
     def length(self, layer: int = 0) -> int:
         """Tokens held by ``layer``."""
@@ -58,11 +74,13 @@ class FullAttention:
         store.append(k, v)
         scale = 1.0 / math.sqrt(q.shape[2]) if self._scale is None else self._scale
         scaled = q * np.float32(scale)
+        span = self._spans[layer] if self._spans else None
         out = np.empty_like(q)
         for begin in range(0, len(q), self._block):
             end = min(begin + self._block, len(q))
+            seen = slice(0 if span is None else max(0, first + begin - span + 1), first + end)
             out[begin:end] = _attend_block(
-                scaled[begin:end], store.keys(first + end), store.values(first + end)
+                scaled[begin:end], store.keys(seen), store.values(seen), span
             )
         return out
 
@@ -77,6 +95,12 @@ class CacheAttention:
     def __init__(self, cache: KVCache) -> None:
         """cache: anything with the ``append`` and ``attend`` of a kvassay cache."""
         self._cache = cache
+
+    @property
+    def spans(self) -> tuple[int | None, ...] | None:
+        """The spans of the cache's layers; None for a cache that has no spec to tell them."""
+        spec: Spec | None = getattr(self._cache, "spec", None)
+        return None if spec is None else tuple(layer.span or None for layer in spec.layer_specs)
 
     def __call__(self, layer: int, q: Floats, k: Floats, v: Floats) -> Floats:
         """Append and attend one token after another; see Attention."""
@@ -114,6 +138,11 @@ class CaptureAttention:
             if name != "out" or self._outputs:
                 self._parts[name].setdefault(layer, []).append(array.copy())
         return out
+
+    @property
+    def spans(self) -> tuple[int | None, ...] | None:
+        """Those of the inner attention; None where it does not tell."""
+        return getattr(self._inner, "spans", None)
 
     @property
     def q(self) -> list[Floats]:
@@ -163,11 +192,11 @@ class _Store:
         self._values[:, self.length : end] = v.transpose(1, 0, 2)
         self.length = end
 
-    def keys(self, tokens: int) -> Floats:
-        return self._keys[:, :tokens]
+    def keys(self, tokens: slice) -> Floats:
+        return self._keys[:, tokens]
 
-    def values(self, tokens: int) -> Floats:
-        return self._values[:, :tokens]
+    def values(self, tokens: slice) -> Floats:
+        return self._values[:, tokens]
 
 
 def _grown(array: Floats, length: int, room: int) -> Floats:
@@ -176,18 +205,23 @@ def _grown(array: Floats, length: int, room: int) -> Floats:
     return larger
 
 
-def _attend_block(q: Floats, keys: Floats, values: Floats) -> Floats:
-    """The last len(q) tokens attend causally; q (n, query_heads, d), keys (kv_heads, tokens, d)."""
+def _attend_block(q: Floats, keys: Floats, values: Floats, span: int | None) -> Floats:
+    """The last len(q) tokens attend causally, each the newest ``span`` tokens or all.
+
+    q: (n, query_heads, d); keys and values: (kv_heads, tokens, d).
+    """
     n, query_heads, d = q.shape
     kv_heads, tokens, _ = keys.shape
     group = query_heads // kv_heads
-    future = np.triu(np.ones((n, n), dtype=np.bool_), 1)
+    first = tokens - n if span is None else 0  # no token before it is hidden from anyone
+    age = np.arange(tokens - n, tokens)[:, None] - np.arange(first, tokens)
+    hidden = (age < 0) if span is None else (age < 0) | (age >= span)
     out = np.empty_like(q)
     for head in range(kv_heads):
         mine = slice(head * group, (head + 1) * group)
         queries = q[:, mine].reshape(n * group, d)
         scores = (queries @ keys[head].T).reshape(n, group, tokens)
-        np.copyto(scores[:, :, tokens - n :], -np.inf, where=future[:, None, :])
+        np.copyto(scores[:, :, first:], -np.inf, where=hidden[:, None, :])
         scores -= scores.max(axis=-1, keepdims=True)
         np.exp(scores, out=scores)
         total = scores.sum(axis=-1, keepdims=True)

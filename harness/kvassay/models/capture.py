@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kvassay.models.attention import CaptureAttention, Floats, FullAttention
+from kvassay.models.attention import CaptureAttention, Floats
 from kvassay.models.config import ModelConfig
 from kvassay.models.llama import Model
 from kvassay.models.tokenizer import Tokens
@@ -38,7 +38,7 @@ def capture(model: Model, tokens: Sequence[int] | Tokens) -> Capture:
     Takes 4 x (query_heads + 2 kv_heads) x head_dim bytes a token and layer: 112 KB a token for
     SmolLM2-135M. The arrays are read-only.
     """
-    attention = CaptureAttention(FullAttention())
+    attention = CaptureAttention(model.full_attention())
     hidden = model.hidden(tokens, attention)
     result = Capture(
         config=model.config,

@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from kvassay.models import FullAttention, hidden_nll
+from kvassay.models import hidden_nll
 from kvassay.records import Record
 from kvassay.suite import Target
 
@@ -27,9 +27,9 @@ def measure(model: str, tokens: int) -> list[Record]:
     origin = Origin(Target("full precision", ""), "", REAL)
     nll = hidden_nll(loaded, captured.hidden, captured.tokens)
     prompt = loaded.tokenizer.encode(PROMPT)
-    answer = loaded.greedy(prompt, ANSWER_TOKENS, FullAttention())
+    answer = loaded.greedy(prompt, ANSWER_TOKENS, loaded.full_attention())
     # The same answer again, this time in one pass over prompt and answer.
-    whole = loaded.forward(np.concatenate([prompt, answer[:-1]]), FullAttention())
+    whole = loaded.forward(np.concatenate([prompt, answer[:-1]]), loaded.full_attention())
     again = whole[len(prompt) - 1 :].argmax(axis=-1)
     return [
         origin.record(
