@@ -5,7 +5,6 @@ from __future__ import annotations
 import json as jsonlib
 import re
 import sys
-from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
@@ -20,7 +19,7 @@ from ..costs import (
     padded_work,
     payback,
 )
-from ..errors import InputError, ModelError, SpecError
+from ..errors import InputError, SpecError
 from ..presets import preset as make_spec
 from ..spec import Spec
 from .selecting import choose_presets

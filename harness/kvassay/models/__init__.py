@@ -30,6 +30,7 @@ from kvassay.models.texts import (
     dialogue_tokens,
     dialogues,
     perplexity_text,
+    question_tokens,
     render,
     topics_tokens,
 )
@@ -67,6 +68,7 @@ __all__ = [
     "nll",
     "perplexity",
     "perplexity_text",
+    "question_tokens",
     "read_shape",
     "render",
     "teacher_forced_nll",

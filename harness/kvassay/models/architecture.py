@@ -1,4 +1,4 @@
-"""What sets the supported architectures apart; all are decoders with RMSNorm, RoPE and gated FFNs."""
+"""What sets the supported architectures apart: decoders with RMSNorm, RoPE and gated FFNs."""
 
 from __future__ import annotations
 

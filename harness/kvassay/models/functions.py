@@ -28,7 +28,7 @@ def rope_table(
     """
     frequency = base ** (-np.arange(0, head_dim, 2, dtype=np.float64) / head_dim)
     if factors is not None:
-        frequency /= factors
+        frequency = frequency / factors.astype(np.float64)
     angle = positions.astype(np.float64)[:, None] * frequency
     return np.cos(angle).astype(np.float32), np.sin(angle).astype(np.float32)
 
@@ -62,5 +62,5 @@ def silu(x: Floats) -> Floats:
 def gelu_tanh(x: Floats) -> Floats:
     """The tanh form of GELU (Hendrycks and Gimpel 2016, arXiv 1606.08415)."""
     inner = np.float32(np.sqrt(2.0 / np.pi)) * (x + np.float32(0.044715) * x * x * x)
-    grown: Floats = np.float32(0.5) * x * (np.float32(1.0) + np.tanh(inner))
-    return grown
+    gate: Floats = np.float32(0.5) * (np.float32(1.0) + np.tanh(inner))
+    return x * gate

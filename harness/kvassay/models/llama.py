@@ -180,7 +180,9 @@ class Model:
                 f"attention of layer {number} returned {out.dtype} {out.shape}, "
                 f"expected float32 {q.shape}"
             )
-        return self._after(out.reshape(len(x), -1) @ layer.attention_output.T, layer.attention_after)
+        return self._after(
+            out.reshape(len(x), -1) @ layer.attention_output.T, layer.attention_after
+        )
 
     def _feed_forward(self, layer: LayerWeights, x: Floats) -> Floats:
         """down(activation(gate(x)) * up(x)): SwiGLU or GeGLU (Shazeer 2020, arXiv 2002.05202)."""

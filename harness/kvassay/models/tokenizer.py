@@ -44,6 +44,7 @@ class Tokenizer:
         pre = file.text("tokenizer.ggml.pre", "")
         identity: tuple[object, ...]
         if kind == _BYTES:
+            self._prefix = False
             self._missing = _missing_bytes(pieces)
             self._bpe = byte_level(pieces, kinds, merges, pre)
             identity = (pre, pieces, kinds, merges, self.bos, self.eos, self.add_bos)
@@ -51,8 +52,8 @@ class Tokenizer:
             self._missing = frozenset[int]()
             self._bpe = sentence_piece(file, pieces, kinds)
             scores = file.numbers("tokenizer.ggml.scores")
-            prefix = file.flag("tokenizer.ggml.add_space_prefix", True)
-            identity = (pieces, kinds, scores, prefix, self.bos, self.eos, self.add_bos)
+            self._prefix = file.flag("tokenizer.ggml.add_space_prefix", True)
+            identity = (pieces, kinds, scores, self._prefix, self.bos, self.eos, self.add_bos)
         self.hash = hashlib.sha256(json.dumps(identity).encode()).hexdigest()
 
     def encode(self, text: str, special: bool = True, bos: bool = True) -> Tokens:
@@ -60,7 +61,8 @@ class Tokenizer:
 
         With ``special`` the texts of special tokens in ``text`` become those tokens, and a BOS
         is put in front if the model asks for one; without it they are ordinary characters.
-        bos: false for a text that continues another.
+        bos: false for a text that continues another. Some vocabularies put a space before a text
+        that begins; ``decode`` gives it back.
         Raises InputError for a byte the vocabulary has no token for, rather than dropping it.
         """
         try:
@@ -72,6 +74,8 @@ class Tokenizer:
                 f"text holds the byte 0x{min(lost):02x}, for which the model has no token; "
                 "remove the character"
             )
+        if self._prefix and bos and text:
+            text = f" {text}"
         self._bpe.encode_special_tokens = not special
         ids = list(self._bpe.encode(text, add_special_tokens=False).ids)
         if special and bos and self.add_bos and self.bos is not None:
@@ -94,9 +98,7 @@ def _kind(file: GGUFFile) -> str:
     """The kind of vocabulary; ModelError for one that would be read wrongly."""
     kind = file.text("tokenizer.ggml.model")
     if kind not in (_BYTES, _PIECES):
-        raise file.error(
-            f"tokenizer.ggml.model is {kind!r}; supported: {_BYTES!r}, {_PIECES!r}"
-        )
+        raise file.error(f"tokenizer.ggml.model is {kind!r}; supported: {_BYTES!r}, {_PIECES!r}")
     if kind == _PIECES:
         return kind
     rule = file.text("tokenizer.ggml.pre")

@@ -81,10 +81,7 @@ def sentence_piece(file: GGUFFile, pieces: list[str], kinds: list[int]) -> token
         vocab=vocabulary, merges=_merges(pieces, kinds, scores, vocabulary), byte_fallback=True
     )
     bpe: tokenizers.Tokenizer = hf.Tokenizer(model)
-    steps = [hf.normalizers.Replace(" ", _SPACE)]
-    if file.flag("tokenizer.ggml.add_space_prefix", True):
-        steps.insert(0, hf.normalizers.Prepend(" "))
-    bpe.normalizer = hf.normalizers.Sequence(steps)
+    bpe.normalizer = hf.normalizers.Replace(" ", _SPACE)
     decode = hf.decoders
     bpe.decoder = decode.Sequence(
         [decode.Replace(_SPACE, " "), decode.ByteFallback(), decode.Fuse()]

@@ -84,7 +84,7 @@ class Form:
         return shapes
 
 
-def tensors(form: Form = Form()) -> dict[str, Array]:  # noqa: B008  # immutable
+def tensors(form: Form = Form()) -> dict[str, Array]:
     """Random weights under their GGUF names."""
     rng = np.random.default_rng(7)
     shapes: dict[str, tuple[int, ...]] = {
@@ -102,7 +102,7 @@ def tensors(form: Form = Form()) -> dict[str, Array]:  # noqa: B008  # immutable
 def write_gguf(
     path: Path,
     *,
-    form: Form = Form(),  # noqa: B008  # immutable
+    form: Form = Form(),
     architecture: str = "",
     omit: Collection[str] = (),
     metadata: dict[str, str | int | float | list[str] | list[int] | list[float]] | None = None,
@@ -110,7 +110,8 @@ def write_gguf(
 ) -> Path:
     """Write a small model of that form.
 
-    architecture: named instead of the form's. omit: keys left out. metadata: keys added or replaced. change: edits the tensors in place.
+    architecture: named instead of the form's. omit: keys left out. metadata: keys added or
+    replaced. change: edits the tensors in place.
     """
     writer = gguf.GGUFWriter(path, architecture or form.architecture)
     values: dict[str, str | int | float | list[str] | list[int] | list[float]] = {

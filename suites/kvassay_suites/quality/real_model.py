@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-from kvassay.models import Capture, Model, capture, load, topics_tokens
+from kvassay.models import Capture, Model, ModelConfig, capture, load, topics_tokens
 from kvassay.presets import preset as make_preset
 from kvassay.spec import Identity, Rope, Spec
 
@@ -40,12 +40,21 @@ def spread_layers(layers: int, wanted: int) -> list[int]:
     return [round(i * (layers - 1) / (wanted - 1)) for i in range(wanted)]
 
 
+def rope_of(config: ModelConfig) -> Rope:
+    """The RoPE that keys went through, as a spec's identity names it."""
+    scaling = [] if config.rope_divisor == 1 else [f"linear {config.rope_divisor:g}"]
+    if config.span is not None:
+        scaling.append(f"base {config.local_rope_base:g} in sliding layers")
+    order = config.family.rope_order
+    return Rope(config.rope_base, config.head_dim, order, ", ".join(scaling) or "none")
+
+
 def cache_spec(preset: str, captured: Capture, **fields: Any) -> Spec:
     """The preset in the model's shape, with the identity of model and text."""
     config = captured.config
     shape: dict[str, Any] = {
         **config.shape,
-        "rope": Rope(base=config.rope_base, dims=config.head_dim),
+        "rope": rope_of(config),
         "identity": Identity(
             model=config.model_hash,
             tokenizer=config.tokenizer_hash,

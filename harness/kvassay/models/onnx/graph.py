@@ -10,8 +10,8 @@ import numpy as np
 from onnx import ModelProto, TensorProto, helper
 
 from kvassay.models.config import ModelConfig
-from kvassay.models.gguf_file import GGUFFile
 from kvassay.models.functions import rope_table
+from kvassay.models.gguf_file import GGUFFile
 from kvassay.models.loading import ROPE_FACTORS, layer_shapes, read_config
 
 from .attention import GraphAttention
