@@ -236,7 +236,7 @@ def test_the_fixture_is_as_hard_as_real_layers(shape: str) -> None:
     spread, centre = x.k.std(axis=0), x.k.mean(axis=0)
     assert np.linalg.norm(centre) > np.linalg.norm(spread)
     assert (np.abs(centre).max(axis=-1) > 5 * np.median(np.abs(centre), axis=-1)).all()
-    log_p, _ = fidelity._exact(
+    log_p, _ = fidelity.exact_attention(
         x.q[-1],
         x.k.transpose(1, 0, 2).astype(np.float64),
         x.v.transpose(1, 0, 2).astype(float),
