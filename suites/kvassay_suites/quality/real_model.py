@@ -25,7 +25,7 @@ def real_model(name: str) -> Model:
 def fixed_text(name: str, tokens: int) -> Capture:
     """The full-precision pass over the first so many tokens of the fixed text."""
     model = real_model(name)
-    return capture(model, topics_tokens(model, tokens, TEXT_OFFSET))
+    return capture(model, topics_tokens(model, tokens, TEXT_OFFSET), residuals=True)
 
 
 def tensors(captured: Capture, layer: int) -> LayerTensors:
@@ -51,7 +51,11 @@ def rope_of(config: ModelConfig) -> Rope:
 
 def cache_spec(preset: str, captured: Capture, **fields: Any) -> Spec:
     """The preset in the model's shape, with the identity of model and text."""
-    config = captured.config
+    return model_spec(preset, captured.config, captured.digest, **fields)
+
+
+def model_spec(preset: str, config: ModelConfig, digest: str, **fields: Any) -> Spec:
+    """The preset in the shape of a model, with its identity and the digest of the tokens."""
     shape: dict[str, Any] = {
         **config.shape,
         "rope": rope_of(config),
@@ -59,7 +63,7 @@ def cache_spec(preset: str, captured: Capture, **fields: Any) -> Spec:
             model=config.model_hash,
             tokenizer=config.tokenizer_hash,
             template=config.template_hash,
-            tokens=captured.digest,
+            tokens=digest,
         ),
     }
     return make_preset(preset, **{**shape, **fields})
