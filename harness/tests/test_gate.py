@@ -21,6 +21,10 @@ def test_all_rules_pass() -> None:
     assert (verdict.decision, verdict.role, verdict.stage) == ("PASS", "product", STAGES[-1])
     assert verdict.named("outside scope") == (
         "quality.chat_nll_rise",
+        "quality.lane_alarms",
+        "quality.arms_unequal",
+        "quality.shadow_kl",
+        "quality.transform_share",
         "performance.transform_cost",
         "browser.mismatches",
         "browser.time_ratio",

@@ -32,7 +32,10 @@ class KVCache(Protocol):
         """Take new tokens: float32 (tokens, kv_heads, head_dim)."""
 
     def attend(self, layer: int, q: Floats, /) -> Floats:
-        """Attend with one query: float32 (query_heads, head_dim) to the same shape."""
+        """Attend with one query: float32 (query_heads, head_dim) to the same shape.
+
+        Or with n, (n, query_heads, head_dim), of the n newest tokens.
+        """
 
 
 class FullAttention:
@@ -86,15 +89,22 @@ class FullAttention:
 
 
 class CacheAttention:
-    """Attention through a KV cache, token by token.
+    """Attention through a KV cache, token by token unless told otherwise.
 
-    Each query sees the cache right after its own token was appended, as in decoding, so no
-    query meets pages that were sealed later.
+    Token by token each query sees the cache right after its own token was appended, as in decoding,
+    so no query meets pages that were sealed later. In chunks it may, as in a prefill.
     """
 
-    def __init__(self, cache: KVCache) -> None:
-        """cache: anything with the ``append`` and ``attend`` of a kvassay cache."""
+    def __init__(self, cache: KVCache, chunk: int = 1) -> None:
+        """cache: anything with the ``append`` and ``attend`` of a kvassay cache.
+
+        chunk: tokens appended before their queries are asked; beyond 1 the cache must take several
+        queries at once, (n, query_heads, head_dim).
+        """
+        if chunk < 1:
+            raise InputError(f"chunk is {chunk}, must be positive")
         self._cache = cache
+        self._chunk = chunk
 
     @property
     def spans(self) -> tuple[int | None, ...] | None:
@@ -103,16 +113,18 @@ class CacheAttention:
         return None if spec is None else tuple(layer.span or None for layer in spec.layer_specs)
 
     def __call__(self, layer: int, q: Floats, k: Floats, v: Floats) -> Floats:
-        """Append and attend one token after another; see Attention."""
+        """Append and attend one chunk after another; see Attention."""
         out = np.empty_like(q)
-        for t in range(len(q)):
-            self._cache.append(layer, k[t : t + 1], v[t : t + 1])
-            row = self._cache.attend(layer, q[t])
-            if row.shape != q[t].shape:
+        for begin in range(0, len(q), self._chunk):
+            these = slice(begin, begin + self._chunk)
+            self._cache.append(layer, k[these], v[these])
+            asked = q[begin] if self._chunk == 1 else q[these]
+            found = self._cache.attend(layer, asked)
+            if found.shape != asked.shape:
                 raise InputError(
-                    f"attend(layer={layer}) returned shape {row.shape}, expected {q[t].shape}"
+                    f"attend(layer={layer}) returned shape {found.shape}, expected {asked.shape}"
                 )
-            out[t] = row
+            out[these] = found
         return out
 
 

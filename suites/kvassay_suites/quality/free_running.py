@@ -26,7 +26,8 @@ from . import metrics
 from .arms import Pair, Run, Sampler, free_run, pairs
 from .intervals import mean_interval
 from .measured import REAL, Origin, load
-from .real_model import model_spec, real_model
+from .real_model import fixed_text, model_spec, real_model
+from .sharing import share
 
 #: Tokens of a passage: enough to seal pages behind a window of 128.
 PASSAGE: Final = 280
@@ -39,9 +40,17 @@ SAMPLED: Final = tuple(Sampler(temperature=0.8, seed=seed) for seed in (1, 2, 3)
 
 
 def measure(
-    backend: str, variant: str, preset: str, model: str, tokens: int = TOKENS
+    backend: str,
+    variant: str,
+    preset: str,
+    model: str,
+    followers: Sequence[tuple[str, str]] = (),
+    tokens: int = TOKENS,
 ) -> list[Record]:
-    """Tokens until the first difference, and whether both arms were given the same bytes."""
+    """Tokens until the first difference, and whether both arms were given the same bytes.
+
+    followers: exact backends that take over the records once their bits are shown to be equal.
+    """
     target = Target(backend, variant)
     loaded = load(target)
     network = real_model(model)
@@ -54,7 +63,11 @@ def measure(
         return _full(model, tuple(prompt.tolist()), sampler, tokens)
 
     found = list(pairs(prompts, (*GREEDY, *SAMPLED), full, cached))
-    return divergence_records(Origin(target, preset, REAL), found, prompts, tokens)
+    records = divergence_records(Origin(target, preset, REAL), found, prompts, tokens)
+    if not loaded.exact:
+        return records
+    others = [Target(*follower) for follower in followers]
+    return share(records, target, others, preset, fixed_text(model, PASSAGE), "free running")
 
 
 def run_cached(
