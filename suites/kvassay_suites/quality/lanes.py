@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from kvassay.models import CacheAttention, FullAttention, Model, log_softmax, tiny, tiny_tokens
+from kvassay.models import CacheAttention, Model, log_softmax, tiny, tiny_tokens
 from kvassay.models.attention import Floats, KVCache
 from kvassay.presets import preset as make_preset
 from kvassay.protocol import Backend, Cache
@@ -59,12 +59,13 @@ class Turned:
 
     def attend(self, layer: int, q: Floats) -> Floats:
         """Attention in float32 between turned queries and keys; the output is turned back."""
-        attention = FullAttention(self.spec.softmax_scale)
-        k, v = np.concatenate(self.keys[layer]), np.concatenate(self.values[layer])
-        turned = np.zeros((len(k), *q.shape), dtype=np.float32)
-        turned[-1] = q @ self._matrix(0).T
-        out: Floats = attention(0, turned, k, v)[-1] @ self._matrix(1)
-        return out
+        keys = np.concatenate(self.keys[layer]).transpose(1, 2, 0)
+        values = np.concatenate(self.values[layer]).transpose(1, 0, 2)
+        turned = (q @ self._matrix(0).T).reshape(len(keys), -1, q.shape[1])
+        weights: Floats = np.exp(turned @ keys * np.float32(self.spec.effective_softmax_scale))
+        out = weights @ values / weights.sum(axis=-1, keepdims=True)
+        back: Floats = out.reshape(q.shape) @ self._matrix(1)
+        return back
 
     def _matrix(self, stream: int) -> Floats:
         spec = self.spec

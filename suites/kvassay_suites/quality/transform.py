@@ -30,8 +30,8 @@ class Transform:
 
     nanoseconds: of the thread. instructions: of the engine, where it counts them, else None; the
     nanoseconds are then these instructions at the pace of a whole query, which includes the way
-    into the engine, so they are rather too many. saved_bytes: that a query reads less at `context` tokens.
-    bandwidth: bytes a second.
+    into the engine, so they are rather too many. saved_bytes: that a query reads less at
+    `context` tokens. bandwidth: bytes a second.
     """
 
     nanoseconds: float
