@@ -127,6 +127,7 @@ def test_plots_hold_the_figures_of_the_records(drawn: dict[str, Plot]) -> None:
     assert list(drawn) == [
         "Attention KL by layer",
         "Attention output error by layer",
+        "Predictions with a cache in the loop",
         "Memory by part",
         "Memory over tokens, reference/scalar",
         "Latency over context, reference/scalar",

@@ -22,6 +22,7 @@ from .drawing import (
     place,
     to_svg,
 )
+from .quality import quality_plots
 from .speed import over_context, roofline
 
 __all__ = ["Plot", "plots"]
@@ -46,6 +47,7 @@ def plots(records: Iterable[Record]) -> list[Plot]:
                 "Relative RMS error of attention outputs against full precision.",
                 "relative RMS",
             ),
+            *quality_plots(found),
             _memory(found),
             *_over_tokens(found),
             *over_context(found),
