@@ -95,6 +95,9 @@ def test_the_full_scope_adds_experiments_and_times_them_alone() -> None:
     wanted = {f"{name} {preset}" for name in added for preset in ("fp16", "turbo")}
     assert set(names("full")) - set(names("default")) >= wanted | {"transform turbo"}
     assert "transform fp16" not in names("full")
+    assert all(
+        callable(task.load()) for task in suite.tasks(Request(targets, ("turbo",), scope="full"))
+    )
     alone = [t for t in suite.tasks(Request(targets, ("turbo",), scope="full")) if t.alone]
     assert [task.function.split(".")[2] for task in alone] == ["transform:measure"]
 
