@@ -44,12 +44,14 @@ def measure(
     variant: str,
     preset: str,
     model: str,
+    tokens: int,
     followers: Sequence[tuple[str, str]] = (),
-    tokens: int = TOKENS,
+    said: int = TOKENS,
 ) -> list[Record]:
     """Tokens until the first difference, and whether both arms were given the same bytes.
 
-    followers: exact backends that take over the records once their bits are shown to be equal.
+    followers: exact backends that take over the records once their bits are shown to be equal, on
+    the first `tokens` of the fixed text. said: tokens that each arm says.
     """
     target = Target(backend, variant)
     loaded = load(target)
@@ -57,17 +59,17 @@ def measure(
     prompts = _prompts(model)
 
     def cached(prompt: Tokens, sampler: Sampler) -> Run:
-        return run_cached(network, loaded, preset, prompt, sampler, tokens)
+        return run_cached(network, loaded, preset, prompt, sampler, said)
 
     def full(prompt: Tokens, sampler: Sampler) -> Run:
-        return _full(model, tuple(prompt.tolist()), sampler, tokens)
+        return _full(model, tuple(prompt.tolist()), sampler, said)
 
     found = list(pairs(prompts, (*GREEDY, *SAMPLED), full, cached))
-    records = divergence_records(Origin(target, preset, REAL), found, prompts, tokens)
+    records = divergence_records(Origin(target, preset, REAL), found, prompts, said)
     if not loaded.exact:
         return records
     others = [Target(*follower) for follower in followers]
-    return share(records, target, others, preset, fixed_text(model, PASSAGE), "free running")
+    return share(records, target, others, preset, fixed_text(model, tokens), "free running")
 
 
 def run_cached(

@@ -181,7 +181,7 @@ def _experiments(
     """What the full scope measures with the real model besides answers."""
     text = {"tokens": effort.tokens, "every": effort.every}
     return [
-        _task(target, preset, REAL, "free_running", 60.0, **shared),
+        _task(target, preset, REAL, "free_running", 60.0, tokens=effort.tokens, **shared),
         _task(target, preset, REAL, "prefill", effort.tokens / 40, tokens=effort.tokens, **shared),
         _task(target, preset, REAL, "shadow", effort.tokens / 30, **text, **shared),
     ]

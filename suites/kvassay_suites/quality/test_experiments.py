@@ -390,7 +390,7 @@ def test_the_share_is_time_over_time() -> None:
 def test_a_real_model_runs_through_every_measure(model: str) -> None:
     """Gemma 3 too, with its sliding layers: an uninstalled model fails here, with its line."""
     variant = native()
-    records = free_running.measure("native", variant, "turbo", model, tokens=8)
+    records = free_running.measure("native", variant, "turbo", model, 384, said=8)
     records += prefill.measure("native", variant, "turbo", model, 384)
     records += shadow.measure("native", variant, "turbo", model, 384, 31)
     for rule in ("quality.arms_unequal", "quality.shadow_kl"):
