@@ -14,7 +14,7 @@ from kvassay.records import Record
 from kvassay.suite import Target
 
 from . import metrics
-from .fidelity import exact_attention, sampled_positions
+from .fidelity import exact_attention, first_sealed, sampled_positions
 from .intervals import block_interval
 from .measured import REAL, Origin, load
 from .metrics import Doubles
@@ -32,9 +32,9 @@ class ShadowAttention(CacheAttention):
     def __init__(self, cache: Cache, tokens: int, every: int) -> None:
         super().__init__(cache)
         self._held = cache
-        self._sampled = [
-            set(sampled_positions(layer, tokens, every)) for layer in cache.spec.layer_specs
-        ]
+        # The same positions in all layers, of which those that slide may have no sinks.
+        latest = max(cache.spec.layer_specs, key=first_sealed)
+        self._sampled = set(sampled_positions(latest, tokens, every))
         self._keys: dict[int, Doubles] = {}
         self._values: dict[int, Doubles] = {}
         self.kl: dict[int, list[Doubles]] = {}
@@ -46,7 +46,7 @@ class ShadowAttention(CacheAttention):
         begin = keys.shape[1] - len(q)
         for t in range(len(q)):
             out[t] = super().__call__(layer, q[t : t + 1], k[t : t + 1], v[t : t + 1])[0]
-            if begin + t in self._sampled[layer]:
+            if begin + t in self._sampled:
                 seen = begin + t + 1
                 self._compare(layer, q[t], keys[:, :seen], values[:, :seen])
         return out

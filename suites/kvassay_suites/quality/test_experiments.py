@@ -328,6 +328,16 @@ def test_a_cache_like_its_shadow_passes_and_swapped_heads_do_not() -> None:
     assert state("quality.shadow_kl", [bad]) == "reject"
 
 
+def test_all_layers_are_looked_at_where_each_has_a_sealed_page() -> None:
+    model, tokens = tiny("gqa"), tiny_tokens(140)
+    other = {"layer_overrides": {1: {"window": 60}}}
+    spec = kvassay.preset("kivi", **model.config.shape, **other)
+    with Toy().prepare(spec) as cache:
+        shade = shadow.ShadowAttention(cache, len(tokens), 7)
+        model.hidden(tokens, shade)
+    assert [len(rows) for rows in shade.kl.values()] == [len(range(123, 140, 7))] * 2
+
+
 def test_a_text_that_seals_no_page_has_no_shadow() -> None:
     record = shadow.shadow_record(ORIGIN, {}, "text")
     assert (record.comparisons, state("quality.shadow_kl", [record])) == (0, "not measured")
