@@ -179,7 +179,8 @@ def models(session: nox.Session) -> None:
     """Small models of every architecture beside the package transformers, on torch's CPU build."""
     session.install(*group("models", "build"))
     session.install("--no-build-isolation", "-e", ".")
-    session.run("pytest", "harness/tests/models/oracle_transformers.py", *session.posargs)
+    what = ("-W", "default", "harness/tests/models/oracle_transformers.py")
+    session.run("pytest", *what, *session.posargs)  # torch warns of what is its own business
 
 
 @nox.session

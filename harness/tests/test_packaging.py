@@ -26,6 +26,7 @@ SESSIONS = {
     "memory",
     "peers",
     "retrieval",
+    "models",
     "bench",
     "asv",
     "browser",
