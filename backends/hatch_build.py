@@ -56,8 +56,8 @@ C_FLAGS = (*_COMMON_FLAGS, "-fPIC", "-pthread")
 _AVX512 = ("-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mf16c", "-mpclmul")
 
 # Instruction sets by machine, with the flags each adds to the machine's baseline. A file below
-# `kernels` and `linear` names its own first: scalar.c, scalar_kivi.c. One that belongs to another machine is
-# left out; one that belongs to none is an error.
+# `kernels` and `linear` names its own first: scalar.c, scalar_kivi.c. One that belongs to another
+# machine is left out; one that belongs to none is an error.
 ISA_FLAGS: Mapping[str, Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
         "x86_64": {
