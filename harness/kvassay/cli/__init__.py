@@ -1,5 +1,6 @@
 """The command line: `kvassay list | gate | parity | correctness | memory | quality | retrieval |
-performance | compare | certify | verify | explain | plan | codecs | doctor | schema | serve`.
+performance | compare | certify | verify | explain | plan | codecs | arms | doctor | schema |
+serve`.
 
 Exit status: 0 pass, 1 reject, 2 not measured or bad usage.
 """
@@ -15,7 +16,7 @@ import typer
 
 from .._version import __version__
 from ..errors import KvassayError
-from . import certifying, codecs, comparing, examining, judging, planning, serve, showing
+from . import arms, certifying, codecs, comparing, examining, judging, planning, serve, showing
 from .terminal import Session, errors
 
 #: What typer raises for bad usage; it has carried its own copy of click since 0.2x.
@@ -49,6 +50,7 @@ showing.add_to(app)
 judging.add_to(app)
 planning.add_to(app)
 codecs.add_to(app)
+arms.add_to(app)
 comparing.add_to(app)
 certifying.add_to(app)
 examining.add_to(app)
