@@ -47,13 +47,14 @@ class Verdict:
 class Kind:
     """What a backend says of itself: it promises bits, it keeps its caches in a linear memory, its
     files are those that this project ships, it was built and is no plain Python; and whether it
-    was held to a baseline."""
+    was held to a baseline, and judged on captured tensors."""
 
     exact: bool = True
     wasm: bool = False
     shipped: bool = False
     built: bool = True
     baseline: bool = False
+    tensors: bool = False
 
     @classmethod
     def of(cls, exact: bool, evidence: Mapping[str, Any]) -> Kind:
@@ -77,7 +78,8 @@ class Judgement:
 class Question:
     """What was asked: whom to judge, with which presets, by which rules. Empty suites: all.
 
-    `baseline` names the records that the run is held to, "" if none.
+    `baseline` names the records that the run is held to, `tensors` the file of captured tensors, ""
+    if none.
     """
 
     scope: str
@@ -86,6 +88,7 @@ class Question:
     suites: tuple[str, ...] = ()
     depth: Depth = "default"
     baseline: str = ""
+    tensors: str = ""
 
     def to_detail(self) -> dict[str, Any]:
         """The detail of the `run.request` record that keeps the question with the answers."""
@@ -96,6 +99,7 @@ class Question:
             "presets": list(self.presets),
             "suites": list(self.suites),
             "baseline": self.baseline,
+            "tensors": self.tensors,
         }
 
     @classmethod
@@ -124,6 +128,7 @@ class Question:
                 presets=tuple(str(name) for name in detail["presets"]),
                 suites=tuple(str(name) for name in detail["suites"]),
                 baseline=str(detail.get("baseline", "")),
+                tensors=str(detail.get("tensors", "")),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise RecordError(f"run.request: its detail cannot be read ({error!r})") from None
@@ -181,6 +186,8 @@ def applies(rule: Rule, kind: Kind, preset: str) -> bool:
         "shipped": kind.shipped,
         "built": kind.built,
         "baseline": kind.baseline,
+        "tensors": kind.tensors,
+        "foreign": preset not in PRESETS and preset not in STORED_MODES,
     }
     return all(kinds[requirement] for requirement in rule.requires)
 
@@ -204,7 +211,11 @@ def _verdict(
     book: Rulebook,
 ) -> Verdict:
     scope = question.scope
-    kind = replace(kind_of(records, target), baseline=bool(question.baseline))
+    kind = replace(
+        kind_of(records, target),
+        baseline=bool(question.baseline),
+        tensors=bool(question.tensors),
+    )
     mine = [record for record in records if concerns(record, target, preset)]
     outcomes = tuple(_outcome(rule, mine, scope, kind, preset) for rule in rules)
     needed = [rule for rule in rules if applies(rule, kind, preset) and rule.in_scope(scope)]

@@ -13,7 +13,13 @@ import cffi
 
 from kvassay.errors import UnavailableError
 
-from .build_info import HEADER_NAME, LIBRARY_DIR, SHARE_HEADER_NAME, SOURCE_DIR
+from .build_info import (
+    HEADER_NAME,
+    LIBRARY_DIR,
+    RETRIEVAL_HEADER_NAME,
+    SHARE_HEADER_NAME,
+    SOURCE_DIR,
+)
 
 _BEGIN: Final = "/* BEGIN declarations */"
 _END: Final = "/* END declarations */"
@@ -61,9 +67,19 @@ def interface() -> Any:
 @cache
 def sharing_interface() -> Any:
     """What kvassay_share.h adds to it."""
+    return _addition(SHARE_HEADER_NAME)
+
+
+@cache
+def retrieval_interface() -> Any:
+    """What kvassay_retrieval.h adds to it."""
+    return _addition(RETRIEVAL_HEADER_NAME)
+
+
+def _addition(header: str) -> Any:
     ffi = cffi.FFI()
     ffi.include(interface())
-    ffi.cdef(declarations(header_path(SHARE_HEADER_NAME).read_text(encoding="utf-8")))
+    ffi.cdef(declarations(header_path(header).read_text(encoding="utf-8")))
     return ffi
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kvassay.errors import UnavailableError
 
 from .faults import ModuleFault
-from .layout import signatures
+from .layout import Signatures, retrieval_signatures, signatures
 
 if TYPE_CHECKING:
     import wasmtime
@@ -46,6 +46,11 @@ _KERNELS_ONLY: Final = frozenset(
         *("attend", "scores"),
     )
 )
+
+
+def callable_exports() -> Signatures:
+    """Everything that a module may export for this host to call, with its type."""
+    return {**signatures(), **retrieval_signatures(), **EXTRAS}
 
 
 def installed() -> bool:
@@ -136,9 +141,9 @@ def _check_exports(path: Path, compiled: Any) -> frozenset[str]:
     found = {export.name: _type(export.type) for export in compiled.exports}
     if found.get("memory") != "memory":
         raise ModuleFault(f"{path.name}: exports no memory named 'memory'", kind="export")
-    known = {**signatures(), **EXTRAS}
-    for name, expected in known.items():
-        if name not in found and (name in _KERNELS_ONLY or name in EXTRAS.keys() - set(REQUIRED)):
+    optional = _KERNELS_ONLY | retrieval_signatures().keys() | EXTRAS.keys() - set(REQUIRED)
+    for name, expected in callable_exports().items():
+        if name not in found and name in optional:
             continue
         if found.get(name) != expected:
             has = f"has type {found[name]}" if name in found else "is missing"

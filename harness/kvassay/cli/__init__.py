@@ -1,6 +1,6 @@
 """The command line: `kvassay list | gate | parity | correctness | memory | quality | retrieval |
-performance | compare | certify | verify | explain | plan | codecs | arms | doctor | schema |
-serve`.
+performance | compare | certify | verify | capture | golden-pack | explain | plan | codecs |
+arms | doctor | schema | serve`.
 
 Exit status: 0 pass, 1 reject, 2 not measured or bad usage.
 """
@@ -16,7 +16,19 @@ import typer
 
 from .._version import __version__
 from ..errors import KvassayError
-from . import arms, certifying, codecs, comparing, examining, judging, planning, serve, showing
+from . import (
+    arms,
+    capturing,
+    certifying,
+    codecs,
+    comparing,
+    examining,
+    judging,
+    packing,
+    planning,
+    serve,
+    showing,
+)
 from .terminal import Session, errors
 
 #: What typer raises for bad usage; it has carried its own copy of click since 0.2x.
@@ -53,6 +65,8 @@ codecs.add_to(app)
 arms.add_to(app)
 comparing.add_to(app)
 certifying.add_to(app)
+capturing.add_to(app)
+packing.add_to(app)
 examining.add_to(app)
 serve.add_to(app)
 

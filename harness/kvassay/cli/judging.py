@@ -24,7 +24,7 @@ from ..runner import (
     run,
     target_tasks,
 )
-from ..suite import Depth, Request, in_scope
+from ..suite import Depth, Request, Target, wanted
 from .completing import (
     complete_backends,
     complete_presets,
@@ -32,6 +32,7 @@ from .completing import (
     complete_variants,
 )
 from .modules import Rejected, try_modules
+from .own_formats import choose_formats
 from .progress import watching
 from .selecting import (
     choose_presets,
@@ -51,9 +52,12 @@ SUITE_COMMANDS: Final = {
     "quality": "Attention and next tokens of tiny and real models",
     "retrieval": "Stored vectors, mode by mode: recall, bits, bytes, latency",
     "performance": "Times, bytes and instructions beside fp16, by turns",
+    "foreign": "A backend with formats of its own, format by format",
 }
 #: Whose presets are ways to store vectors.
 STORED: Final = "retrieval"
+#: Whose presets are formats of the backends asked for.
+FOREIGN: Final = "foreign"
 #: The scope of a suite's own command: the narrowest that has its rules.
 OWN_SCOPE: Final[dict[str, Scope]] = {"performance": "full"}
 
@@ -108,6 +112,10 @@ Baseline = Annotated[
 ]
 Source = Annotated[
     Path | None, typer.Option("--from", help="Judge the records of this file; measure nothing.")
+]
+Tensors = Annotated[
+    Path | None,
+    typer.Option("--tensors", help="Judge on this file of captured q, k and v as well."),
 ]
 Model = Annotated[str, typer.Option("--model", help="Model name, or the path of a GGUF file.")]
 Jobs = Annotated[
@@ -174,6 +182,7 @@ def gate(
     markdown: MarkdownPath = None,
     baseline: Baseline = None,
     source: Source = None,
+    tensors: Tensors = None,
     model: Model = DEFAULT_MODEL,
     jobs: Jobs = None,
     timeout: Timeout = DEFAULT_TIMEOUT,
@@ -186,7 +195,7 @@ def gate(
     """
     outputs = Outputs(report or Path("report.html"), junit, markdown, is_verbose(context))
     if source is not None:
-        if any((json, quick, depth, suite, backend, wasm, variant, preset)):
+        if any((json, quick, depth, suite, backend, wasm, variant, preset, tensors)):
             raise KvassayError(
                 "--from judges what was recorded: give only --scope, --baseline and files to write"
             )
@@ -207,6 +216,7 @@ def gate(
         suites=tuple(suite or ()),
         depth="quick" if quick else depth or ("full" if scope == "full" else "default"),
         baseline=str(baseline or ""),
+        tensors=_checked_tensors(tensors),
     )
     json = json or Path("results.jsonl")
     how = Execution(json, outputs, model, jobs, timeout, quiet, baseline)
@@ -231,10 +241,11 @@ def _suite_command(name: str) -> Callable[..., int]:
         quiet: Quiet = False,
         verbose: Verbose = False,
     ) -> int:
+        targets = choose_targets(backend or [], variant or [], emulated=name in BITS)
         question = Question(
             scope=scope,
-            targets=choose_targets(backend or [], variant or [], emulated=name in BITS),
-            presets=choose_presets(preset or [], STORED_MODES if name == STORED else PRESETS),
+            targets=targets,
+            presets=_presets_of(name, preset or [], targets),
             suites=(name,),
             depth=depth or "full",
         )
@@ -242,6 +253,13 @@ def _suite_command(name: str) -> Callable[..., int]:
         return _measure(question, Execution(json, outputs, model, jobs, timeout, quiet))
 
     return command
+
+
+def _presets_of(suite: str, names: list[str], targets: tuple[Target, ...]) -> tuple[str, ...]:
+    """What a suite's command calls presets; of formats of its own only a backend knows."""
+    if suite == FOREIGN:
+        return choose_formats(targets, names)
+    return choose_presets(names, STORED_MODES if suite == STORED else PRESETS)
 
 
 def _measure(question: Question, how: Execution, rejected: Sequence[Rejected] = ()) -> int:
@@ -256,6 +274,7 @@ def _measure(question: Question, how: Execution, rejected: Sequence[Rejected] = 
         depth=question.depth,
         scope=question.scope,
         model=how.model,
+        tensors=question.tensors,
     )
     if how.json:  # what replays a failure belongs beside the results
         os.environ.setdefault("KVASSAY_REPLAY_DIR", str(how.json.resolve().parent))
@@ -263,8 +282,11 @@ def _measure(question: Question, how: Execution, rejected: Sequence[Rejected] = 
     found = [
         suite
         for suite in choose_suites(question.suites)
-        if question.suites or in_scope(suite, question.scope)
+        if question.suites or wanted(suite, request)
     ]
+    for suite in found:
+        if getattr(suite, "needs_tensors", False) and not request.tensors:
+            raise KvassayError(f"suite {suite.name} needs captured tensors: give --tensors FILE")
     foreign = any(map(is_foreign, request.targets))
     if request.targets:
         plan = plan_tasks(found, request, how.timeout) if foreign else collect_tasks(found, request)
@@ -307,6 +329,19 @@ def _check_worth_running(question: Question, model: str) -> None:
         )
     if model != DEFAULT_MODEL and not Path(model).is_file():
         raise ModelError(f"model: {model!r} is neither {DEFAULT_MODEL} nor a GGUF file")
+
+
+def _checked_tensors(path: Path | None) -> str:
+    """The path of a file that is fit to judge on, "" for none; TensorsError says what is wrong.
+
+    Everything in it is read here, once: what is wrong with a file is no fault of a backend.
+    """
+    if path is None:
+        return ""
+    from ..captured import open_captured  # brings the models: slow to import
+
+    open_captured(path).check_values()
+    return str(path.resolve())
 
 
 def _judge_again(
