@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch  # type: ignore[import-not-found]  # of this session alone
+import torch
 from model_files import Form, write_gguf
 from test_model_architectures import FORMS
-from transformers import AutoConfig, AutoModelForCausalLM  # type: ignore[import-not-found]
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from kvassay import models
 
