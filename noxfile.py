@@ -215,6 +215,15 @@ def retrieval(session: nox.Session) -> None:
 
 
 @nox.session
+def models(session: nox.Session) -> None:
+    """Small models of every architecture beside the package transformers, on torch's CPU build."""
+    session.install(*group("models", "build"))
+    session.install("--no-build-isolation", "-e", ".")
+    what = ("-W", "default", "harness/tests/models/oracle_transformers.py")
+    session.run("pytest", *what, *session.posargs)  # torch warns of what is its own business
+
+
+@nox.session
 def lint(session: nox.Session) -> None:
     """Ruff: rules and format."""
     session.install(*group("lint"))

@@ -137,10 +137,10 @@ def _backend_digest(target: Target) -> str | None:
 @cache
 def _model_digest(name: str) -> str:
     """Of the model's file; empty where there is none, which the task itself will say."""
-    from .models import DEFAULT_MODEL, find_default
+    from .models import locate
 
     try:
-        path = find_default() if name == DEFAULT_MODEL else Path(name)
+        path = locate(name)
     except KvassayError:
         return ""
     if not path.is_file():

@@ -26,6 +26,7 @@ SESSIONS = {
     "memory",
     "peers",
     "retrieval",
+    "models",
     "hf",
     "ort_versions",
     "ort_examples",

@@ -85,7 +85,7 @@ def measured() -> list[Record]:
     ]  # fmt: skip
     bought = [
         make("quality.next_token_kl", kl, preset=preset, stage="real model scalar",
-             detail={"page_bits": bits, "low": 0.5 * kl, "high": 2 * kl})
+             detail={"page_bits": bits, "interval": [0.5 * kl, 2 * kl]})
         for preset, kl, bits in (("turbo", 0.01, 3.4), ("fp16", 0.0, 16.0))
     ]  # fmt: skip
     expected = {"break_even": 400.0, "payback": "inf"}
@@ -152,6 +152,7 @@ def test_plots_hold_the_figures_of_the_records(drawn: dict[str, Plot]) -> None:
     assert list(drawn) == [
         "Attention KL by layer",
         "Attention output error by layer",
+        "Predictions with a cache in the loop",
         "Memory by part",
         "Memory over tokens, reference/scalar",
         "Latency over context, reference/scalar",

@@ -53,8 +53,11 @@ def _make(stream: Stream, role: str, config: ModelConfig) -> VectorCodec:
     """A codec that can store keys as they were before RoPE does so."""
     params = dict(stream.params)
     known = codecs()
-    if role == "key" and stream.name in known and "rope_base" in parameters(known[stream.name]):
+    takes = parameters(known[stream.name]) if role == "key" and stream.name in known else {}
+    if "rope_base" in takes:
         params.setdefault("rope_base", config.rope_base)
+    if "rope_order" in takes and config.family.rope_order == "halves":
+        params.setdefault("rope_order", "half")
     return codec(stream.name, head_dim=config.head_dim, bits=stream.bits, role=role, **params)
 
 
@@ -65,6 +68,9 @@ class StoredAttention:
     depend on what comes later, so all of them are encoded at once and every query reads those that
     were sealed in its time. Softmax and products are float32.
     """
+
+    #: All layers attend everything: models with layers that slide refuse it.
+    spans: tuple[int | None, ...] = ()
 
     def __init__(self, arm: Arm, layers: Sequence[LayerCodecs]) -> None:
         self._arm, self._layers = arm, layers

@@ -13,7 +13,6 @@ from ..errors import InputError
 from ..models import (
     CacheAttention,
     Capture,
-    FullAttention,
     Model,
     Tokens,
     capture,
@@ -128,7 +127,7 @@ class _Full:
 
     @classmethod
     def of(cls, model: Model, ids: Tokens) -> _Full:
-        hidden = model.hidden(ids, FullAttention())
+        hidden = model.hidden(ids, model.full_attention())
         logits = np.empty((len(ids), model.config.vocab), np.float32)
         for begin in range(0, len(ids), _ROWS):
             rows = slice(begin, begin + _ROWS)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json as jsonlib
 import re
 import sys
-from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
@@ -20,7 +19,7 @@ from ..costs import (
     padded_work,
     payback,
 )
-from ..errors import InputError, ModelError, SpecError
+from ..errors import InputError, SpecError
 from ..presets import preset as make_spec
 from ..spec import Spec
 from .selecting import choose_presets
@@ -160,7 +159,7 @@ def _as_fp16(spec: Spec) -> Spec:
     return Spec(spec.layers, spec.kv_heads, spec.query_heads, spec.head_dim, span=spec.span)
 
 
-def _spec(name: str, policy: dict[str, Any], shape: dict[str, int]) -> Spec:
+def _spec(name: str, policy: dict[str, Any], shape: dict[str, Any]) -> Spec:
     """The preset with what the user gave instead; an fp16 stream drops the preset's centring."""
     given = {key: value for key, value in policy.items() if value is not None}
     for stream, centre in (("keys", "key_centre"), ("values", "value_centre")):
@@ -175,7 +174,7 @@ def _shape(
     kv_heads: int | None,
     query_heads: int | None,
     head_dim: int | None,
-) -> dict[str, int]:
+) -> dict[str, Any]:
     """The shape from a model, then from options, which win."""
     shape = _model_shape(model) if model else {}
     given = {
@@ -191,15 +190,16 @@ def _shape(
     return shape
 
 
-def _model_shape(model: str) -> dict[str, int]:
+def _model_shape(model: str) -> dict[str, Any]:
     """Shape from a GGUF file's metadata; no weight is read."""
-    from ..models import DEFAULT_MODEL, GGUFFile, find_default  # needs gguf
+    from ..models import GGUFFile, locate, read_shape  # needs gguf
+    from ..models.architecture import ARCHITECTURES
 
-    path = find_default() if model == DEFAULT_MODEL else Path(model)
-    if not path.is_file():
-        raise ModelError(f"model: {model!r} is neither {DEFAULT_MODEL} nor a GGUF file")
-    file = GGUFFile(path)
+    file = GGUFFile(locate(model))
     family = file.text("general.architecture")
+    if family in ARCHITECTURES and ARCHITECTURES[family].sliding:
+        return read_shape(file).shape
+    # Any other architecture too: a price needs no forward pass.
     heads = file.integer(f"{family}.attention.head_count")
     width = file.integer(f"{family}.embedding_length")
     return {

@@ -31,8 +31,8 @@ class DataSet:
     """k, v and learn (tokens, heads, d), q (n, heads, d), float32; every query sees all of k.
 
     The first `SINKS` tokens of all but q are not for a codec. `values_learn` is to v what `learn`
-    is to k. digest: of k, v and q, 12 hex digits. rope_base: of the RoPE, interleaved, that keys
-    went through, if any.
+    is to k. digest: of k, v and q, 12 hex digits. rope_base: of the RoPE, interleaved and
+    unscaled, that all keys went through; None where there is none such.
     """
 
     name: str
@@ -117,8 +117,20 @@ def captured(
         q=_beside([_by_kv_head(first.q[layer][tokens:], group) for layer in layers]),
         learn=_beside([second.k[layer][:tokens] for layer in layers]),
         values_learn=_beside([second.v[layer][:tokens] for layer in layers]),
-        rope_base=model.config.rope_base,
+        rope_base=_plain_rope_base(model),
     )
+
+
+def _plain_rope_base(model: Model) -> float | None:
+    """The base, where that alone says how keys were turned."""
+    config = model.config
+    plain = (
+        config.family.rope_order == "interleaved"
+        and config.span is None
+        and config.rope_divisor == 1
+        and model.weights.rope_factors is None
+    )
+    return config.rope_base if plain else None
 
 
 def _beside(layers: list[FloatArray]) -> FloatArray:

@@ -24,13 +24,14 @@ from kvassay.models.likelihood import (
     teacher_forced_nll,
 )
 from kvassay.models.llama import LayerWeights, Model, Weights
-from kvassay.models.loading import DEFAULT_MODEL, load
+from kvassay.models.loading import DEFAULT_MODEL, GEMMA, load, locate, read_shape
 from kvassay.models.texts import (
     DialogueTokens,
     Text,
     dialogue_tokens,
     dialogues,
     perplexity_text,
+    question_tokens,
     render,
     topics_tokens,
 )
@@ -39,6 +40,7 @@ from kvassay.models.tokenizer import Tokenizer, Tokens
 
 __all__ = [
     "DEFAULT_MODEL",
+    "GEMMA",
     "PASSAGES",
     "Attention",
     "CacheAttention",
@@ -64,11 +66,14 @@ __all__ = [
     "find_default",
     "hidden_nll",
     "load",
+    "locate",
     "log_softmax",
     "nll",
     "passage",
     "perplexity",
     "perplexity_text",
+    "question_tokens",
+    "read_shape",
     "render",
     "teacher_forced_nll",
     "tiny",

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kvassay.errors import InputError, StateError
+from kvassay.spec import Spec
 
 Floats = npt.NDArray[np.float32]
 
@@ -31,7 +32,10 @@ class KVCache(Protocol):
         """Take new tokens: float32 (tokens, kv_heads, head_dim)."""
 
     def attend(self, layer: int, q: Floats, /) -> Floats:
-        """Attend with one query: float32 (query_heads, head_dim) to the same shape."""
+        """Attend with one query: float32 (query_heads, head_dim) to the same shape.
+
+        Or with n, (n, query_heads, head_dim), of the n newest tokens.
+        """
 
 
 class FullAttention:
@@ -41,11 +45,26 @@ class FullAttention:
     ``block`` x tokens scores a KV head rather than tokens x tokens.
     """
 
-    def __init__(self, scale: float | None = None, block: int = 64) -> None:
-        """scale: softmax scale, 1/sqrt(head_dim) by default. block: queries at a time."""
+    def __init__(
+        self,
+        scale: float | None = None,
+        block: int = 64,
+        spans: tuple[int | None, ...] | None = None,
+    ) -> None:
+        """scale: softmax scale, 1/sqrt(head_dim) by default. block: queries at a time.
+
+        spans: how many of the newest tokens each layer attends, None for all; by default all
+        layers attend all. A model's own: ``model.full_attention()``.
+        """
         self._scale = scale
         self._block = block
+        self._spans = spans
         self._stores: dict[int, _Store] = {}
+
+    @property
+    def spans(self) -> tuple[int | None, ...]:
+        """As given; empty where all layers attend all."""
+        return self._spans or ()
 
     def length(self, layer: int = 0) -> int:
         """Tokens held by ``layer``."""
@@ -58,37 +77,54 @@ class FullAttention:
         store.append(k, v)
         scale = 1.0 / math.sqrt(q.shape[2]) if self._scale is None else self._scale
         scaled = q * np.float32(scale)
+        span = self._spans[layer] if self._spans else None
         out = np.empty_like(q)
         for begin in range(0, len(q), self._block):
             end = min(begin + self._block, len(q))
+            seen = slice(0 if span is None else max(0, first + begin - span + 1), first + end)
             out[begin:end] = _attend_block(
-                scaled[begin:end], store.keys(first + end), store.values(first + end)
+                scaled[begin:end], store.keys(seen), store.values(seen), span
             )
         return out
 
 
 class CacheAttention:
-    """Attention through a KV cache, token by token.
+    """Attention through a KV cache, token by token unless told otherwise.
 
-    Each query sees the cache right after its own token was appended, as in decoding, so no
-    query meets pages that were sealed later.
+    Token by token each query sees the cache right after its own token was appended, as in decoding,
+    so no query meets pages that were sealed later. In chunks it may, as in a prefill.
     """
 
-    def __init__(self, cache: KVCache) -> None:
-        """cache: anything with the ``append`` and ``attend`` of a kvassay cache."""
+    def __init__(self, cache: KVCache, chunk: int = 1) -> None:
+        """cache: anything with the ``append`` and ``attend`` of a kvassay cache.
+
+        chunk: tokens appended before their queries are asked; beyond 1 the cache must take several
+        queries at once, (n, query_heads, head_dim).
+        """
+        if chunk < 1:
+            raise InputError(f"chunk is {chunk}, must be positive")
         self._cache = cache
+        self._chunk = chunk
+
+    @property
+    def spans(self) -> tuple[int | None, ...] | None:
+        """The spans of the cache's layers; None for a cache that has no spec to tell them."""
+        spec: Spec | None = getattr(self._cache, "spec", None)
+        return None if spec is None else tuple(layer.span or None for layer in spec.layer_specs)
 
     def __call__(self, layer: int, q: Floats, k: Floats, v: Floats) -> Floats:
-        """Append and attend one token after another; see Attention."""
+        """Append and attend one chunk after another; see Attention."""
         out = np.empty_like(q)
-        for t in range(len(q)):
-            self._cache.append(layer, k[t : t + 1], v[t : t + 1])
-            row = self._cache.attend(layer, q[t])
-            if row.shape != q[t].shape:
+        for begin in range(0, len(q), self._chunk):
+            these = slice(begin, begin + self._chunk)
+            self._cache.append(layer, k[these], v[these])
+            asked = q[begin] if self._chunk == 1 else q[these]
+            found = self._cache.attend(layer, asked)
+            if found.shape != asked.shape:
                 raise InputError(
-                    f"attend(layer={layer}) returned shape {row.shape}, expected {q[t].shape}"
+                    f"attend(layer={layer}) returned shape {found.shape}, expected {asked.shape}"
                 )
-            out[t] = row
+            out[these] = found
         return out
 
 
@@ -114,6 +150,11 @@ class CaptureAttention:
             if name != "out" or self._outputs:
                 self._parts[name].setdefault(layer, []).append(array.copy())
         return out
+
+    @property
+    def spans(self) -> tuple[int | None, ...] | None:
+        """Those of the inner attention; None where it does not tell."""
+        return getattr(self._inner, "spans", None)
 
     @property
     def q(self) -> list[Floats]:
@@ -163,11 +204,11 @@ class _Store:
         self._values[:, self.length : end] = v.transpose(1, 0, 2)
         self.length = end
 
-    def keys(self, tokens: int) -> Floats:
-        return self._keys[:, :tokens]
+    def keys(self, tokens: slice) -> Floats:
+        return self._keys[:, tokens]
 
-    def values(self, tokens: int) -> Floats:
-        return self._values[:, :tokens]
+    def values(self, tokens: slice) -> Floats:
+        return self._values[:, tokens]
 
 
 def _grown(array: Floats, length: int, room: int) -> Floats:
@@ -176,18 +217,23 @@ def _grown(array: Floats, length: int, room: int) -> Floats:
     return larger
 
 
-def _attend_block(q: Floats, keys: Floats, values: Floats) -> Floats:
-    """The last len(q) tokens attend causally; q (n, query_heads, d), keys (kv_heads, tokens, d)."""
+def _attend_block(q: Floats, keys: Floats, values: Floats, span: int | None) -> Floats:
+    """The last len(q) tokens attend causally, each the newest ``span`` tokens or all.
+
+    q: (n, query_heads, d); keys and values: (kv_heads, tokens, d).
+    """
     n, query_heads, d = q.shape
     kv_heads, tokens, _ = keys.shape
     group = query_heads // kv_heads
-    future = np.triu(np.ones((n, n), dtype=np.bool_), 1)
+    first = tokens - n if span is None else 0  # no token before it is hidden from anyone
+    age = np.arange(tokens - n, tokens)[:, None] - np.arange(first, tokens)
+    hidden = (age < 0) if span is None else (age < 0) | (age >= span)
     out = np.empty_like(q)
     for head in range(kv_heads):
         mine = slice(head * group, (head + 1) * group)
         queries = q[:, mine].reshape(n * group, d)
         scores = (queries @ keys[head].T).reshape(n, group, tokens)
-        np.copyto(scores[:, :, tokens - n :], -np.inf, where=future[:, None, :])
+        np.copyto(scores[:, :, first:], -np.inf, where=hidden[:, None, :])
         scores -= scores.max(axis=-1, keepdims=True)
         np.exp(scores, out=scores)
         total = scores.sum(axis=-1, keepdims=True)

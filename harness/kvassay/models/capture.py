@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kvassay.models.attention import CaptureAttention, Floats, FullAttention
+from kvassay.models.attention import CaptureAttention, Floats
 from kvassay.models.config import ModelConfig
 from kvassay.models.llama import Model
 from kvassay.models.tokenizer import Tokens
@@ -21,6 +21,7 @@ class Capture:
     config: of the model. tokens: int64 (tokens,). q: one float32 (tokens, query_heads, head_dim)
     a layer; k, v: (tokens, kv_heads, head_dim); q and k after RoPE, without the softmax scale.
     hidden: float32 (tokens, hidden), for ``Model.logits``. digest: ``token_digest(tokens)``.
+    residuals: the stream behind each layer, float32 (tokens, hidden), where they were asked for.
     """
 
     config: ModelConfig
@@ -30,16 +31,21 @@ class Capture:
     v: tuple[Floats, ...]
     hidden: Floats
     digest: str
+    residuals: tuple[Floats, ...] = ()
 
 
-def capture(model: Model, tokens: Sequence[int] | Tokens) -> Capture:
+def capture(model: Model, tokens: Sequence[int] | Tokens, residuals: bool = False) -> Capture:
     """Run ``model`` over ``tokens`` in full precision and keep q, k, v of every layer.
+
+    residuals: keep the residual stream behind every layer as well.
 
     Takes 4 x (query_heads + 2 kv_heads) x head_dim bytes a token and layer: 112 KB a token for
     SmolLM2-135M. The arrays are read-only.
     """
-    attention = CaptureAttention(FullAttention())
-    hidden = model.hidden(tokens, attention)
+    attention = CaptureAttention(model.full_attention())
+    kept: list[Floats] = []
+    watch = (lambda layer, x: kept.append(x)) if residuals else None
+    hidden = model.hidden(tokens, attention, watch=watch)
     result = Capture(
         config=model.config,
         tokens=np.array(tokens, dtype=np.int64),
@@ -48,9 +54,10 @@ def capture(model: Model, tokens: Sequence[int] | Tokens) -> Capture:
         v=tuple(attention.v),
         hidden=hidden,
         digest=token_digest(tokens),
+        residuals=tuple(kept),
     )
     result.tokens.flags.writeable = False
-    for array in (hidden, *result.q, *result.k, *result.v):
+    for array in (hidden, *result.q, *result.k, *result.v, *result.residuals):
         array.flags.writeable = False
     return result
 

@@ -113,6 +113,10 @@ class GGUFFile:
         """The array of integers under ``key``."""
         return self._array(key, int, "an array of integers")
 
+    def numbers(self, key: str) -> list[float]:
+        """The array of floats under ``key``."""
+        return self._array(key, float, "an array of floats")
+
     def tensor_names(self) -> frozenset[str]:
         """Names of all tensors in the file."""
         return frozenset(self._tensors)

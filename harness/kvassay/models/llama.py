@@ -1,22 +1,28 @@
-"""The forward pass of the Llama architecture in plain numpy, float32."""
+"""The forward pass of the Llama architecture and its relatives in plain numpy, float32."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from kvassay.errors import InputError, ModelError
-from kvassay.models.attention import Attention, Floats
+from kvassay.models.attention import Attention, Floats, FullAttention
 from kvassay.models.config import ModelConfig
+from kvassay.models.functions import gelu_tanh, rms_norm, rope, rope_table, silu
 from kvassay.models.tokenizer import Tokenizer, Tokens
+
+#: Called with a layer's number and the residual stream behind it, float32 (tokens, hidden).
+Watch = Callable[[int, Floats], None]
 
 
 @dataclass(frozen=True)
 class LayerWeights:
-    """Weights of one layer, float32; every matrix is (outputs, inputs)."""
+    """Weights of one layer, float32; every matrix is (outputs, inputs).
+
+    None: the architecture has none. The norms behind a block belong to sandwich norms.
+    """
 
     attention_norm: Floats
     query: Floats
@@ -27,20 +33,31 @@ class LayerWeights:
     gate: Floats
     up: Floats
     down: Floats
+    query_bias: Floats | None = None
+    key_bias: Floats | None = None
+    value_bias: Floats | None = None
+    query_norm: Floats | None = None
+    key_norm: Floats | None = None
+    attention_after: Floats | None = None
+    ffn_after: Floats | None = None
 
 
 @dataclass(frozen=True)
 class Weights:
-    """All weights of a model, float32; embedding and output are (vocab, hidden)."""
+    """All weights of a model, float32; embedding and output are (vocab, hidden).
+
+    rope_factors: what each RoPE frequency is divided by, (head_dim / 2,), None for one.
+    """
 
     embedding: Floats
     layers: tuple[LayerWeights, ...]
     norm: Floats
     output: Floats
+    rope_factors: Floats | None = None
 
 
 class Model:
-    """A Llama-architecture model whose attention is supplied by the caller.
+    """A model whose attention is supplied by the caller.
 
     The model itself keeps no state: what earlier tokens left behind lives in the attention.
     """
@@ -59,22 +76,36 @@ class Model:
             raise ModelError(f"model {self.config.name!r} has no tokenizer; pass token ids")
         return self._tokenizer
 
+    def full_attention(self) -> FullAttention:
+        """Attention in float32, in the spans and with the softmax scale of this model."""
+        return FullAttention(self.config.softmax_scale, spans=self.config.spans)
+
     def hidden(
-        self, tokens: Sequence[int] | Tokens, attention: Attention, start: int = 0
+        self,
+        tokens: Sequence[int] | Tokens,
+        attention: Attention,
+        start: int = 0,
+        watch: Watch | None = None,
     ) -> Floats:
         """Final normalised hidden states, float32 (tokens, hidden), ready for ``logits``.
 
         tokens: ids of the new tokens. start: position of the first of them; the attention
-        holds the ones before. Raises InputError for ids outside the vocabulary and positions
-        outside the context.
+        holds the ones before. watch: shown the residual stream behind every layer. Raises
+        InputError for ids outside the vocabulary, positions outside the context, and an
+        attention known to have other spans than the model.
         """
         ids = self._checked(tokens, start)
         cfg = self.config
-        cos, sin = rope_table(np.arange(start, start + len(ids)), cfg.head_dim, cfg.rope_base)
+        self._check_spans(attention)
         x = self.weights.embedding[ids]
+        if cfg.family.scaled_embedding:
+            x = x * np.float32(np.sqrt(cfg.hidden))
+        tables = self._rope_tables(start, len(ids))
         for number, layer in enumerate(self.weights.layers):
-            x = x + self._attend(number, layer, x, (cos, sin), attention)
-            x = x + _feed_forward(layer, rms_norm(x, layer.ffn_norm, cfg.eps))
+            x = x + self._attend(number, layer, x, tables[cfg.rope_of(number)], attention)
+            x = x + self._feed_forward(layer, x)
+            if watch is not None:
+                watch(number, x)
         return rms_norm(x, self.weights.norm, cfg.eps)
 
     def logits(self, hidden_rows: Floats) -> Floats:
@@ -113,6 +144,19 @@ class Model:
                 position += 1
         return np.asarray(chosen, dtype=np.int64)
 
+    def _rope_tables(
+        self, start: int, tokens: int
+    ) -> dict[tuple[float, float], tuple[Floats, Floats]]:
+        """Cosines and sines for each base and divisor that a layer has."""
+        cfg = self.config
+        positions = np.arange(start, start + tokens)
+        return {
+            (base, divisor): rope_table(
+                positions / divisor, cfg.head_dim, base, self.weights.rope_factors
+            )
+            for base, divisor in {cfg.rope_of(layer) for layer in range(cfg.layers)}
+        }
+
     def _attend(
         self,
         number: int,
@@ -123,17 +167,42 @@ class Model:
     ) -> Floats:
         cfg = self.config
         normed = rms_norm(x, layer.attention_norm, cfg.eps)
-        q = (normed @ layer.query.T).reshape(len(x), cfg.query_heads, cfg.head_dim)
-        k = (normed @ layer.key.T).reshape(len(x), cfg.kv_heads, cfg.head_dim)
-        v = (normed @ layer.value.T).reshape(len(x), cfg.kv_heads, cfg.head_dim)
-        q, k = rope(q, *table), rope(k, *table)
+        q = _heads(normed, layer.query, layer.query_bias, cfg.query_heads)
+        k = _heads(normed, layer.key, layer.key_bias, cfg.kv_heads)
+        v = _heads(normed, layer.value, layer.value_bias, cfg.kv_heads)
+        if layer.query_norm is not None and layer.key_norm is not None:
+            q, k = rms_norm(q, layer.query_norm, cfg.eps), rms_norm(k, layer.key_norm, cfg.eps)
+        order = cfg.family.rope_order
+        q, k = rope(q, *table, order), rope(k, *table, order)
         out = attention(number, q, k, v)
         if out.shape != q.shape or out.dtype != np.float32:
             raise InputError(
                 f"attention of layer {number} returned {out.dtype} {out.shape}, "
                 f"expected float32 {q.shape}"
             )
-        return out.reshape(len(x), -1) @ layer.attention_output.T
+        return self._after(
+            out.reshape(len(x), -1) @ layer.attention_output.T, layer.attention_after
+        )
+
+    def _feed_forward(self, layer: LayerWeights, x: Floats) -> Floats:
+        """down(activation(gate(x)) * up(x)): SwiGLU or GeGLU (Shazeer 2020, arXiv 2002.05202)."""
+        normed = rms_norm(x, layer.ffn_norm, self.config.eps)
+        activation = silu if self.config.family.activation == "silu" else gelu_tanh
+        gated = activation(normed @ layer.gate.T) * (normed @ layer.up.T)
+        return self._after(gated @ layer.down.T, layer.ffn_after)
+
+    def _after(self, x: Floats, norm: Floats | None) -> Floats:
+        return x if norm is None else rms_norm(x, norm, self.config.eps)
+
+    def _check_spans(self, attention: Attention) -> None:
+        """Attention over everything would quietly make another model of one that slides."""
+        found = getattr(attention, "spans", None)
+        if self.config.span is not None and found is not None and found != self.config.spans:
+            raise InputError(
+                f"model {self.config.name!r} has layers that attend {self.config.span} tokens, the "
+                "attention has other spans: use model.full_attention(), or a cache whose spec "
+                "comes from model.config.shape"
+            )
 
     def _checked(self, tokens: Sequence[int] | Tokens, start: int) -> Tokens:
         cfg = self.config
@@ -156,42 +225,8 @@ class Model:
         return ids.astype(np.int64)
 
 
-def rms_norm(x: Floats, weight: Floats, eps: float) -> Floats:
-    """Root-mean-square normalisation over the last axis (Zhang and Sennrich 2019)."""
-    square = np.mean(x * x, axis=-1, keepdims=True, dtype=np.float32)
-    root: Floats = np.sqrt(square + np.float32(eps))
-    return x / root * weight
-
-
-def rope_table(
-    positions: npt.NDArray[np.int64], head_dim: int, base: float
-) -> tuple[Floats, Floats]:
-    """Cosines and sines of the RoPE angles (Su et al. 2021), float32 (positions, head_dim / 2).
-
-    Angle i of position p is p * base ** (-2 i / head_dim), computed in float64.
-    """
-    frequency = base ** (-np.arange(0, head_dim, 2, dtype=np.float64) / head_dim)
-    angle = positions.astype(np.float64)[:, None] * frequency
-    return np.cos(angle).astype(np.float32), np.sin(angle).astype(np.float32)
-
-
-def rope(x: Floats, cos: Floats, sin: Floats) -> Floats:
-    """Rotate channel pairs (2i, 2i+1), the order of Llama weights in GGUF.
-
-    x: float32 (tokens, heads, head_dim); cos, sin: from ``rope_table``, one row a token.
-    """
-    even, odd = x[..., 0::2], x[..., 1::2]
-    c, s = cos[:, None, :], sin[:, None, :]
-    out = np.empty_like(x)
-    out[..., 0::2] = even * c - odd * s
-    out[..., 1::2] = even * s + odd * c
-    return out
-
-
-def _feed_forward(layer: LayerWeights, x: Floats) -> Floats:
-    """SwiGLU (Shazeer 2020): down(silu(gate(x)) * up(x))."""
-    gate = x @ layer.gate.T
-    with np.errstate(over="ignore"):  # exp(-gate) may reach infinity, where silu is 0
-        decay: Floats = np.exp(-gate)
-    decay += np.float32(1.0)
-    return (gate / decay * (x @ layer.up.T)) @ layer.down.T
+def _heads(x: Floats, weight: Floats, bias: Floats | None, heads: int) -> Floats:
+    projected: Floats = x @ weight.T
+    if bias is not None:
+        projected = projected + bias
+    return projected.reshape(len(x), heads, -1)

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from kvassay.errors import InputError, ModelError
 from kvassay.models.dialogues import DIALOGUES, SYSTEM, Dialogue
 from kvassay.models.llama import Model
+from kvassay.models.markup import CHATML, Markup, markup_of
 from kvassay.models.tokenizer import Tokens
 
 # One long topic, because offsets into the joined topics move with every Python release.
@@ -68,21 +69,30 @@ def topics_text(offset: int = 0) -> str:
     return "".join(topics[name] for name in sorted(topics))[offset:]
 
 
-def render(dialogue: Dialogue, system: str = SYSTEM) -> str:
-    """The dialogue as the ChatML text the model was tuned on, a system turn in front."""
-    return "".join("".join(parts) for _, parts in _parts(dialogue, system))
+def render(dialogue: Dialogue, system: str = SYSTEM, markup: Markup = CHATML) -> str:
+    """The dialogue in a markup, the default model's unless given, a system turn in front."""
+    return "".join("".join(parts) for _, parts in _parts(dialogue, system, markup))
 
 
 def dialogue_tokens(model: Model, dialogue: Dialogue, system: str = SYSTEM) -> DialogueTokens:
-    """Tokens of the rendered dialogue, and which of them the assistant says."""
+    """Tokens of the dialogue in the model's markup, and which of them the assistant says."""
     ids: list[Tokens] = []
     answer: list[npt.NDArray[np.bool_]] = []
-    for role, (header, body, tail) in _parts(dialogue, system):
+    for role, (header, body, tail) in _parts(dialogue, system, markup_of(model.tokenizer)):
         for text, is_body in ((header, False), (body, True), (tail, False)):
+            if not text:
+                continue
             piece = model.tokenizer.encode(text, bos=not ids)
             ids.append(piece)
             answer.append(np.full(len(piece), is_body and role == "assistant"))
     return DialogueTokens(np.concatenate(ids), np.concatenate(answer))
+
+
+def question_tokens(model: Model, question: str) -> Tokens:
+    """A question of the user in the model's markup, up to where the assistant is to answer."""
+    markup = markup_of(model.tokenizer)
+    asked = "".join("".join(parts) for _, parts in markup.parts([("user", question)]))
+    return model.tokenizer.encode(asked + markup.opened("assistant"))
 
 
 def dialogues() -> tuple[Dialogue, ...]:
@@ -100,9 +110,8 @@ def _topics() -> dict[str, str]:
     return topics
 
 
-def _parts(dialogue: Dialogue, system: str) -> list[tuple[str, tuple[str, str, str]]]:
-    """Role of each turn with its header, its content up to the end mark, and the line end."""
-    turns = [("system", system), *((turn.role, turn.content) for turn in dialogue.turns)]
-    return [
-        (role, (f"<|im_start|>{role}\n", f"{content}<|im_end|>", "\n")) for role, content in turns
-    ]
+def _parts(
+    dialogue: Dialogue, system: str, markup: Markup
+) -> list[tuple[str, tuple[str, str, str]]]:
+    turns = [(turn.role, turn.content) for turn in dialogue.turns]
+    return markup.parts([("system", system), *turns])

@@ -80,7 +80,9 @@ def splitmix64(seed: int, n: int) -> npt.NDArray[np.uint64]:
 def weights_hash(weights: Weights) -> str:
     """Hex sha256 of all weights as little-endian float32, in the order of the dataclasses."""
     digest = hashlib.sha256()
-    layered = (array for layer in weights.layers for array in vars(layer).values())
+    layered = (
+        array for layer in weights.layers for array in vars(layer).values() if array is not None
+    )
     for array in (weights.embedding, *layered, weights.norm, weights.output):
         digest.update(np.ascontiguousarray(array, dtype="<f4").tobytes())
     return digest.hexdigest()

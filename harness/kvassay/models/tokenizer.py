@@ -1,26 +1,21 @@
-"""Byte-level BPE tokenizer built from the metadata of a GGUF file."""
+"""The tokenizer of a model, built from the metadata of a GGUF file."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from kvassay.errors import InputError
-from kvassay.models._optional import require
 from kvassay.models.gguf_file import GGUFFile
-
-if TYPE_CHECKING:
-    import tokenizers
+from kvassay.models.vocabularies import CONTROL, SPLITTING, byte_level, sentence_piece
 
 Tokens = npt.NDArray[np.int64]
 
-# Token types of the GGUF key tokenizer.ggml.token_type.
-CONTROL, USER_DEFINED = 3, 4
+_BYTES, _PIECES = "gpt2", "llama"  # kinds of vocabularies
 
 
 class Tokenizer:
@@ -32,24 +27,33 @@ class Tokenizer:
     """
 
     def __init__(self, file: GGUFFile) -> None:
-        _check_kind(file)
+        kind = _kind(file)
         pieces = file.texts("tokenizer.ggml.tokens")
         kinds = file.integers("tokenizer.ggml.token_type")
-        merges = file.texts("tokenizer.ggml.merges")
+        merges = file.texts("tokenizer.ggml.merges") if kind == _BYTES else []
         _check_vocabulary(file, pieces, kinds, merges)
         self.vocab = len(pieces)
         self.bos = _special_id(file, "tokenizer.ggml.bos_token_id", self.vocab)
         self.eos = _special_id(file, "tokenizer.ggml.eos_token_id", self.vocab)
-        self.add_bos = file.flag("tokenizer.ggml.add_bos_token", False)
+        self.add_bos = file.flag("tokenizer.ggml.add_bos_token", kind == _PIECES)
         if self.add_bos and self.bos is None:
             raise file.error("tokenizer.ggml.add_bos_token is set without a bos_token_id")
         self.template = file.text("tokenizer.chat_template", "")
         self.template_hash = hashlib.sha256(self.template.encode()).hexdigest()
         self.specials = {p: i for i, p in enumerate(pieces) if kinds[i] == CONTROL}
-        self._missing = _missing_bytes(pieces)
-        self._bpe = _build(pieces, kinds, merges)
-        pre = file.text("tokenizer.ggml.pre")
-        identity = (pre, pieces, kinds, merges, self.bos, self.eos, self.add_bos)
+        pre = file.text("tokenizer.ggml.pre", "")
+        identity: tuple[object, ...]
+        if kind == _BYTES:
+            self._prefix = False
+            self._missing = _missing_bytes(pieces)
+            self._bpe = byte_level(pieces, kinds, merges, pre)
+            identity = (pre, pieces, kinds, merges, self.bos, self.eos, self.add_bos)
+        else:
+            self._missing = frozenset[int]()
+            self._bpe = sentence_piece(file, pieces, kinds)
+            scores = file.numbers("tokenizer.ggml.scores")
+            self._prefix = file.flag("tokenizer.ggml.add_space_prefix", True)
+            identity = (pieces, kinds, scores, self._prefix, self.bos, self.eos, self.add_bos)
         self.hash = hashlib.sha256(json.dumps(identity).encode()).hexdigest()
 
     def encode(self, text: str, special: bool = True, bos: bool = True) -> Tokens:
@@ -57,7 +61,8 @@ class Tokenizer:
 
         With ``special`` the texts of special tokens in ``text`` become those tokens, and a BOS
         is put in front if the model asks for one; without it they are ordinary characters.
-        bos: false for a text that continues another.
+        bos: false for a text that continues another. Some vocabularies put a space before a text
+        that begins; ``decode`` gives it back.
         Raises InputError for a byte the vocabulary has no token for, rather than dropping it.
         """
         try:
@@ -69,6 +74,8 @@ class Tokenizer:
                 f"text holds the byte 0x{min(lost):02x}, for which the model has no token; "
                 "remove the character"
             )
+        if self._prefix and bos and text:
+            text = f" {text}"
         self._bpe.encode_special_tokens = not special
         ids = list(self._bpe.encode(text, add_special_tokens=False).ids)
         if special and bos and self.add_bos and self.bos is not None:
@@ -87,13 +94,20 @@ class Tokenizer:
         return self._bpe.decode(ids, skip_special_tokens=not special)
 
 
-def _check_kind(file: GGUFFile) -> None:
-    for key, supported in (("tokenizer.ggml.model", "gpt2"), ("tokenizer.ggml.pre", "smollm")):
-        found = file.text(key)
-        if found != supported:
-            raise file.error(f"{key} is {found!r}; supported: {supported!r}")
+def _kind(file: GGUFFile) -> str:
+    """The kind of vocabulary; ModelError for one that would be read wrongly."""
+    kind = file.text("tokenizer.ggml.model")
+    if kind not in (_BYTES, _PIECES):
+        raise file.error(f"tokenizer.ggml.model is {kind!r}; supported: {_BYTES!r}, {_PIECES!r}")
+    if kind == _PIECES:
+        return kind
+    rule = file.text("tokenizer.ggml.pre")
+    if rule not in SPLITTING:
+        known = ", ".join(repr(name) for name in SPLITTING)
+        raise file.error(f"tokenizer.ggml.pre is {rule!r}; supported: {known}")
     if file.flag("tokenizer.ggml.add_space_prefix", False):
         raise file.error("tokenizer.ggml.add_space_prefix is set; supported: not set")
+    return kind
 
 
 def _missing_bytes(pieces: list[str]) -> frozenset[int]:
@@ -133,24 +147,3 @@ def _check_vocabulary(
                 f"metadata key 'tokenizer.ggml.merges' entry {number} is {merge!r:.60}, "
                 "not two tokens that join to a third"
             )
-
-
-def _build(pieces: list[str], kinds: list[int], merges: list[str]) -> tokenizers.Tokenizer:
-    hf = require("tokenizers")
-    pairs = [(left, right) for left, _, right in (merge.partition(" ") for merge in merges)]
-    vocabulary = {piece: i for i, piece in enumerate(pieces)}
-    bpe: tokenizers.Tokenizer = hf.Tokenizer(hf.models.BPE(vocab=vocabulary, merges=pairs))
-    # "smollm": every digit is a token of its own, then the GPT-2 splitting rule.
-    bpe.pre_tokenizer = hf.pre_tokenizers.Sequence(
-        [
-            hf.pre_tokenizers.Digits(individual_digits=True),
-            hf.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True),
-        ]
-    )
-    bpe.decoder = hf.decoders.ByteLevel()
-    for piece, kind in zip(pieces, kinds, strict=True):
-        if kind == CONTROL:
-            bpe.add_special_tokens([hf.AddedToken(piece, special=True, normalized=False)])
-        elif kind == USER_DEFINED:
-            bpe.add_tokens([hf.AddedToken(piece, normalized=False)])
-    return bpe

@@ -88,7 +88,7 @@ def quality(records: Sequence[Record]) -> Plot | None:
     figure, axes = new_figure()
     for name in drawn:
         record = found[name]
-        low, high = (record.detail.get(end, record.value) for end in _INTERVAL)
+        low, high = _interval(record)
         axes.errorbar(
             [record.detail["page_bits"]], [record.value],
             [[record.value - low], [high - record.value]],
@@ -106,7 +106,9 @@ def quality(records: Sequence[Record]) -> Plot | None:
         (
             name,
             f"{found[name].detail['page_bits']:.3f}",
-            _with_interval(found[name].value, found[name].detail),
+            _with_interval(
+                found[name].value, dict(zip(_INTERVAL, _interval(found[name]), strict=True))
+            ),
             f"{found[name].comparisons:,}",
         )
         for name in names
@@ -125,3 +127,9 @@ def _with_interval(value: float, detail: Mapping[str, float]) -> str:
     if "low" not in detail:
         return f"{value:.4g}"
     return f"{value:.4g} [{detail['low']:.4g}, {detail['high']:.4g}]"
+
+
+def _interval(record: Record) -> tuple[float, float]:
+    """The ends of a mean's interval; the value itself where too few positions gave none."""
+    low, high = record.detail.get("interval", (math.nan, math.nan))
+    return (low, high) if low <= high else (record.value, record.value)

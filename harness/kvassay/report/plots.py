@@ -24,6 +24,7 @@ from .drawing import (
     to_svg,
 )
 from .fidelity import quality, rate_distortion
+from .quality import quality_plots
 from .speed import break_even, over_context, roofline
 
 __all__ = ["Plot", "plots"]
@@ -48,6 +49,7 @@ def plots(records: Iterable[Record]) -> list[Plot]:
                 "Relative RMS error of attention outputs against full precision.",
                 "relative RMS",
             ),
+            *quality_plots(found),
             _memory(found),
             *_over_tokens(found),
             *arm_plots(found),

@@ -73,6 +73,7 @@ PLANTED: Final = (
         "decoding:BoundedFp32Store", "correctness.distortion_ratio", DISTORTION, "'measured': 0.0"
     ),
     Planted("decoding:BoundedFp32Store", "memory.unbilled_bytes", HELD, "'appended'"),
+    Planted("decoding:BoundedFp32Store", "quality.exact_zeros", TINY, "quality.tiny_kl, gqa"),
     Planted("decoding:BoundedTwoBases", "correctness.distortion_ratio", DISTORTION, "turbo:3"),
     Planted("decoding:BoundedBiasedKeys", "correctness.bias_z", BIAS, "'relative_bias': -0.03"),
     Planted("decoding:BoundedCoarseScales", "correctness.scale_identity", SCALES, "'scale': 0.00"),

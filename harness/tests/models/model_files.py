@@ -1,8 +1,9 @@
-"""Writes small GGUF files for the tests: a complete llama model, or one with a fault."""
+"""Writes small GGUF files for the tests: complete models of each architecture, or with a fault."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from pathlib import Path
 
 import gguf
@@ -30,27 +31,68 @@ def tokens() -> list[str]:
     return [*SPECIALS, *byte_alphabet(), *(merge.replace(" ", "") for merge in MERGES)]
 
 
-def tensors() -> dict[str, Array]:
+@dataclass(frozen=True)
+class Form:
+    """What a small model looks like. span: of the sliding layers, 0 without any."""
+
+    architecture: str = "llama"
+    query_heads: int = QUERY_HEADS
+    kv_heads: int = KV_HEADS
+    head_dim: int = HEAD_DIM
+    layers: int = LAYERS
+    span: int = 0
+
+    def metadata(self) -> dict[str, int | float]:
+        """Keys of the shape, with the prefix of the architecture."""
+        keys: dict[str, int | float] = {
+            "block_count": self.layers,
+            "context_length": 128,
+            "embedding_length": HIDDEN,
+            "feed_forward_length": FFN,
+            "attention.head_count": self.query_heads,
+            "attention.head_count_kv": self.kv_heads,
+            "attention.layer_norm_rms_epsilon": 1e-5,
+        }
+        if self.head_dim * self.query_heads != HIDDEN:
+            keys |= {"attention.key_length": self.head_dim, "attention.value_length": self.head_dim}
+        if self.architecture != "llama":
+            keys["rope.freq_base"] = 1e6
+        if self.span:
+            keys["attention.sliding_window"] = self.span
+        return {f"{self.architecture}.{key}": value for key, value in keys.items()}
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of the tensors of a layer, by the end of their names."""
+        queries, kv = self.query_heads * self.head_dim, self.kv_heads * self.head_dim
+        shapes: dict[str, tuple[int, ...]] = {
+            "attn_norm.weight": (HIDDEN,),
+            "attn_q.weight": (queries, HIDDEN),
+            "attn_k.weight": (kv, HIDDEN),
+            "attn_v.weight": (kv, HIDDEN),
+            "attn_output.weight": (HIDDEN, queries),
+            "ffn_norm.weight": (HIDDEN,),
+            "ffn_gate.weight": (FFN, HIDDEN),
+            "ffn_up.weight": (FFN, HIDDEN),
+            "ffn_down.weight": (HIDDEN, FFN),
+        }
+        if self.architecture == "qwen2":
+            shapes |= {"attn_q.bias": (queries,), "attn_k.bias": (kv,), "attn_v.bias": (kv,)}
+        if self.architecture == "gemma3":
+            shapes |= {"attn_q_norm.weight": (self.head_dim,)}
+            shapes |= {"attn_k_norm.weight": (self.head_dim,)}
+            shapes |= {"post_attention_norm.weight": (HIDDEN,), "post_ffw_norm.weight": (HIDDEN,)}
+        return shapes
+
+
+def tensors(form: Form = Form()) -> dict[str, Array]:
     """Random weights under their GGUF names."""
     rng = np.random.default_rng(7)
-    kv = KV_HEADS * HEAD_DIM
     shapes: dict[str, tuple[int, ...]] = {
         "token_embd.weight": (len(tokens()), HIDDEN),
         "output_norm.weight": (HIDDEN,),
     }
-    for layer in range(LAYERS):
-        for name, shape in (
-            ("attn_norm", (HIDDEN,)),
-            ("attn_q", (QUERY_HEADS * HEAD_DIM, HIDDEN)),
-            ("attn_k", (kv, HIDDEN)),
-            ("attn_v", (kv, HIDDEN)),
-            ("attn_output", (HIDDEN, QUERY_HEADS * HEAD_DIM)),
-            ("ffn_norm", (HIDDEN,)),
-            ("ffn_gate", (FFN, HIDDEN)),
-            ("ffn_up", (FFN, HIDDEN)),
-            ("ffn_down", (HIDDEN, FFN)),
-        ):
-            shapes[f"blk.{layer}.{name}.weight"] = shape
+    for layer in range(form.layers):
+        shapes |= {f"blk.{layer}.{name}": shape for name, shape in form.shapes().items()}
     return {
         name: rng.normal(scale=HIDDEN**-0.5, size=shape).astype(np.float32)
         for name, shape in shapes.items()
@@ -60,25 +102,21 @@ def tensors() -> dict[str, Array]:
 def write_gguf(
     path: Path,
     *,
-    architecture: str = "llama",
+    form: Form = Form(),
+    architecture: str = "",
     omit: Collection[str] = (),
-    metadata: dict[str, str | int | list[str]] | None = None,
+    metadata: dict[str, str | int | float | list[str] | list[int] | list[float]] | None = None,
     change: Callable[[dict[str, Array]], None] | None = None,
 ) -> Path:
-    """Write a small llama model.
+    """Write a small model of that form.
 
-    omit: keys left out. metadata: keys added or replaced. change: edits the tensors in place.
+    architecture: named instead of the form's. omit: keys left out. metadata: keys added or
+    replaced. change: edits the tensors in place.
     """
-    writer = gguf.GGUFWriter(path, architecture)
-    values: dict[str, str | int | float | list[str] | list[int]] = {
+    writer = gguf.GGUFWriter(path, architecture or form.architecture)
+    values: dict[str, str | int | float | list[str] | list[int] | list[float]] = {
         "general.name": "small",
-        "llama.block_count": LAYERS,
-        "llama.context_length": 128,
-        "llama.embedding_length": HIDDEN,
-        "llama.feed_forward_length": FFN,
-        "llama.attention.head_count": QUERY_HEADS,
-        "llama.attention.head_count_kv": KV_HEADS,
-        "llama.attention.layer_norm_rms_epsilon": 1e-5,
+        **form.metadata(),
         "tokenizer.ggml.model": "gpt2",
         "tokenizer.ggml.pre": "smollm",
         "tokenizer.ggml.tokens": tokens(),
@@ -102,7 +140,7 @@ def write_gguf(
             writer.add_float32(key, value)
         else:
             writer.add_array(key, value)
-    weights = tensors()
+    weights = tensors(form)
     if change is not None:
         change(weights)
     for name, array in weights.items():

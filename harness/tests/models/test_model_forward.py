@@ -11,7 +11,7 @@ import pytest
 from kvassay import models
 from kvassay.errors import InputError, ModelError, StateError
 from kvassay.models.attention import Floats
-from kvassay.models.llama import rms_norm, rope, rope_table
+from kvassay.models.functions import rms_norm, rope, rope_table
 from kvassay.models.tiny import Kind, splitmix64, tiny, tiny_tokens
 
 KINDS: tuple[Kind, ...] = ("gqa", "mha", "mqa")

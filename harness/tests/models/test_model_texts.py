@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from model_files import write_gguf
+from model_files import tokens, write_gguf
 
 from kvassay import models
 from kvassay.errors import InputError
@@ -80,3 +80,39 @@ def test_the_mask_marks_what_the_assistant_says(model: models.Model, chat: model
     np.testing.assert_array_equal(tokens, model.tokenizer.encode(models.render(chat)))
     said = [turn.content + "<|im_end|>" for turn in chat.turns if turn.role == "assistant"]
     assert model.tokenizer.decode(tokens[answer]) == "".join(said)
+
+
+def with_mark(folder: Path, mark: str) -> models.Model:
+    specials = ["<|endoftext|>", mark, "<|im_end|>" if mark != "<unused>" else "<end>"]
+    names = [*specials, *tokens()[3:]]
+    path = write_gguf(folder / "marked.gguf", metadata={"tokenizer.ggml.tokens": names})
+    return models.load(path)
+
+
+@pytest.mark.parametrize(
+    ("mark", "expected"),
+    [
+        ("<|im_start|>", "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"),
+        ("<start_of_turn>", "<start_of_turn>user\nHi<end_of_turn>\n<start_of_turn>model\n"),
+        (
+            "<|start_header_id|>",
+            "<|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|>"
+            "<|start_header_id|>assistant<|end_header_id|>\n\n",
+        ),
+        ("<unused>", "User: Hi\nAssistant: "),
+    ],
+)
+def test_a_question_is_in_the_markup_of_the_model(tmp_path: Path, mark: str, expected: str) -> None:
+    model = with_mark(tmp_path, mark)
+    assert model.tokenizer.decode(models.question_tokens(model, "Hi")) == expected
+
+
+def test_without_system_messages_their_text_leads_the_first_question(tmp_path: Path) -> None:
+    model = with_mark(tmp_path, "<start_of_turn>")
+    chat = models.Dialogue("s", (models.Turn("user", "Hi"), models.Turn("assistant", "Yes.")))
+    ids, answer = models.dialogue_tokens(model, chat, system="Be kind.")
+    assert model.tokenizer.decode(ids) == (
+        "<start_of_turn>user\nBe kind.\n\nHi<end_of_turn>\n"
+        "<start_of_turn>model\nYes.<end_of_turn>\n"
+    )
+    assert model.tokenizer.decode(ids[answer]) == "Yes.<end_of_turn>"

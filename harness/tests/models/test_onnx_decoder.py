@@ -6,15 +6,17 @@ a key that lies between two fp16 numbers may then round the other way.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from model_files import Array, Form, write_gguf
 from test_model_smollm2 import CHAT
 
 from kvassay import models, preset
 from kvassay.errors import ModelError
-from kvassay.models.onnx import Precision
+from kvassay.models.onnx import GroupQuery, Precision, build
 from kvassay.models.onnx.linear import Blocks, read_stored, unpack
 from kvassay_backends.ort import backend as provider
 
@@ -45,6 +47,10 @@ def decoder(backend: Any, model: models.Model, cache: str, precision: Precision)
 
     spec = preset(cache, **model.config.shape)
     return Decoder(models.find_default(), backend, spec, 512, precision)
+
+
+def _with_factors(weights: dict[str, Array]) -> None:
+    weights["rope_freqs.weight"] = np.ones(4, dtype=np.float32)
 
 
 def encoded(model: models.Model, text: str) -> list[int]:
@@ -120,6 +126,22 @@ def test_packed_codes_are_in_the_order_of_the_operator() -> None:
     packed = Blocks(4, codes, ones, None).packed()
     assert packed.shape == (2, 1, 16)
     assert packed[0, 0, :2].tolist() == [0x10, 0x32]
+
+
+@pytest.mark.parametrize(
+    ("form", "change", "message"),
+    [
+        (Form("qwen2"), None, "no graph for qwen2"),
+        (Form("gemma3", span=8), None, "no graph for gemma3"),
+        (Form(), _with_factors, r"no graph for a model with the tensor 'rope_freqs\.weight'"),
+    ],
+)
+def test_what_the_graph_would_ignore_is_refused(
+    tmp_path: Path, form: Form, change: Any, message: str
+) -> None:
+    path = write_gguf(tmp_path / "small.gguf", form=form, change=change)
+    with pytest.raises(ModelError, match=message):
+        build(path, GroupQuery())
 
 
 def values(blocks: Blocks) -> np.ndarray[Any, np.dtype[np.float32]]:

@@ -25,8 +25,8 @@ from ..quality import metrics
 from ..quality.fixture import SHAPES
 from ..quality.fixture import one_layer as fixture
 from ..quality.measured import REAL, TINY, Origin
+from ..quality.predictions import compare_predictions
 from ..quality.real_model import cache_spec, fixed_text, real_model
-from ..quality.teacher_forced import compare_predictions
 from ..quality.tiny_transformer import CLEAR
 from . import SUITE, own
 

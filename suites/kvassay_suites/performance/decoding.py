@@ -8,7 +8,7 @@ from typing import Final
 
 import kvassay
 from kvassay.models import loading
-from kvassay.models.attention import CacheAttention, CaptureAttention, FullAttention
+from kvassay.models.attention import CacheAttention, CaptureAttention
 from kvassay.models.llama import Model
 from kvassay.models.texts import topics_tokens
 from kvassay.protocol import Backend
@@ -28,7 +28,7 @@ def measure(
     loaded = kvassay.load(backend, variant)
     network = loading.load(model)
     prompt = topics_tokens(network, _PROMPT)
-    captured = CaptureAttention(FullAttention())
+    captured = CaptureAttention(network.full_attention())
     first = int(network.forward(prompt, captured, last_only=True)[0].argmax())
     return [
         _record(backend, variant, preset, loaded, network, captured, first, tokens)
@@ -41,10 +41,7 @@ def _record(
     captured: CaptureAttention, first: int, tokens: int,
 ) -> Record:  # fmt: skip
     config = network.config
-    spec = kvassay.preset(
-        preset, layers=config.layers, kv_heads=config.kv_heads,
-        query_heads=config.query_heads, head_dim=config.head_dim,
-    )  # fmt: skip
+    spec = kvassay.preset(preset, **config.shape)
     times, chosen = [], [first]
     with loaded.prepare(spec) as cache:
         for layer in range(config.layers):

@@ -56,7 +56,8 @@ def layer_fidelity(
     cache: Cache, layer: int, tensors: LayerTensors, positions: Sequence[int]
 ) -> Fidelity:
     """Append the tokens one by one; at `positions` compare scores and output with exact ones."""
-    scale = cache.spec.effective_softmax_scale
+    scale, span = cache.spec.effective_softmax_scale, cache.spec.layer(layer).span
+    sinks = cache.spec.layer(layer).sinks
     keys, values = _by_head(tensors.k), _by_head(tensors.v)
     wanted = set(positions)
     distances: list[tuple[Doubles, ...]] = []
@@ -65,7 +66,9 @@ def layer_fidelity(
         cache.append(layer, tensors.k[t : t + 1], tensors.v[t : t + 1])
         if t not in wanted:
             continue
-        log_p, exact = _exact(tensors.q[t], keys[:, : t + 1], values[:, : t + 1], scale)
+        log_p, exact = exact_attention(
+            tensors.q[t], keys[:, : t + 1], values[:, : t + 1], scale, span, sinks
+        )
         log_q = log_softmax(_checked(cache.scores(layer, tensors.q[t]), log_p.shape, "scores"))
         out = _checked(cache.attend(layer, tensors.q[t]), exact.shape, "attend")
         distances.append(_distances(log_p, log_q, exact, out))
@@ -151,15 +154,21 @@ def _by_head(x: FloatArray) -> Doubles:
     return by_head
 
 
-def _exact(q: FloatArray, keys: Doubles, values: Doubles, scale: float) -> tuple[Doubles, Doubles]:
+def exact_attention(
+    q: FloatArray, keys: Doubles, values: Doubles, scale: float, span: int = 0, sinks: int = 0
+) -> tuple[Doubles, Doubles]:
     """Log attention (query_heads, tokens) and output (query_heads, head_dim) in float64.
 
     keys, values: (kv_heads, tokens, head_dim). Query head h reads KV head
-    floor(h * kv_heads / query_heads).
+    floor(h * kv_heads / query_heads). span: tokens attended besides the sinks, 0 for all; those
+    outside have -inf.
     """
     kv_heads, tokens, d = keys.shape
     grouped = q.astype(np.float64).reshape(kv_heads, -1, d)
-    log_p = log_softmax(grouped @ keys.transpose(0, 2, 1) * scale)
+    logits = grouped @ keys.transpose(0, 2, 1) * scale
+    if span:
+        logits[..., sinks : max(sinks, tokens - span)] = -np.inf
+    log_p = log_softmax(logits)
     out = np.exp(log_p) @ values
     return log_p.reshape(len(q), tokens), out.reshape(len(q), d)
 

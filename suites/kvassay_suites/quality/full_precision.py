@@ -7,16 +7,14 @@ from typing import Final
 
 import numpy as np
 
-from kvassay.models import FullAttention, hidden_nll
+from kvassay.models import hidden_nll, question_tokens
 from kvassay.records import Record
 from kvassay.suite import Target
 
 from .measured import REAL, Origin
 from .real_model import TEXT_OFFSET, fixed_text, real_model
 
-PROMPT: Final = (
-    "<|im_start|>user\nWhat is the capital of France?<|im_end|>\n<|im_start|>assistant\n"
-)
+QUESTION: Final = "What is the capital of France?"
 ANSWER_TOKENS: Final = 8
 
 
@@ -26,10 +24,10 @@ def measure(model: str, tokens: int) -> list[Record]:
     captured = fixed_text(model, tokens)
     origin = Origin(Target("full precision", ""), "", REAL)
     nll = hidden_nll(loaded, captured.hidden, captured.tokens)
-    prompt = loaded.tokenizer.encode(PROMPT)
-    answer = loaded.greedy(prompt, ANSWER_TOKENS, FullAttention())
+    prompt = question_tokens(loaded, QUESTION)
+    answer = loaded.greedy(prompt, ANSWER_TOKENS, loaded.full_attention())
     # The same answer again, this time in one pass over prompt and answer.
-    whole = loaded.forward(np.concatenate([prompt, answer[:-1]]), FullAttention())
+    whole = loaded.forward(np.concatenate([prompt, answer[:-1]]), loaded.full_attention())
     again = whole[len(prompt) - 1 :].argmax(axis=-1)
     return [
         origin.record(
@@ -49,7 +47,7 @@ def measure(model: str, tokens: int) -> list[Record]:
             "tokens",
             len(answer),
             "full precision",
-            prompt=PROMPT,
+            prompt=loaded.tokenizer.decode(prompt),
             answer=loaded.tokenizer.decode(answer),
         ),
     ]

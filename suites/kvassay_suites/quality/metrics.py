@@ -92,23 +92,6 @@ def spread(values: Numbers) -> dict[str, float]:
     }
 
 
-def mean_interval(
-    values: Numbers, block: int = 32, confidence: float = 0.95, resamples: int = 2000
-) -> dict[str, float]:
-    """Interval of the mean by a bootstrap of blocks of neighbours, which are not independent.
-
-    Moving blocks (Künsch 1989), percentiles, a fixed seed; nan for fewer than two blocks.
-    """
-    count = values.size // block
-    if count < 2:
-        return {"low": math.nan, "high": math.nan, "confidence": confidence}
-    sums = np.convolve(values.astype(np.float64), np.full(block, 1 / block), "valid")
-    drawn = np.random.default_rng(0).integers(sums.size, size=(resamples, count))
-    tail = (1 - confidence) / 2
-    low, high = np.quantile(sums[drawn].mean(axis=1), (tail, 1 - tail))
-    return {"low": float(low), "high": float(high), "confidence": confidence}
-
-
 def relative_rise(reference: Doubles, found: Doubles) -> float:
     """(sum of found) / (sum of reference) - 1, nan for a zero or empty reference."""
     total = float(reference.sum())

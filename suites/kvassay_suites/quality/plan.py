@@ -19,6 +19,8 @@ from .measured import REAL, SUITE, TINY
 from .tasks import FAMILIES
 from .tasks.conclusions import conclude
 
+#: The preset that all others are compared with: it has no codec.
+BASELINE: Final = "fp16"
 _PACKAGE: Final = "kvassay_suites.quality"
 _DISTRIBUTION: Final = "kvassay"
 
@@ -73,6 +75,8 @@ class QualitySuite:
                 tasks += _model_tasks(one, preset, request, effort)
             for target in targets:
                 tasks += _model_free_tasks(target, preset, effort)
+                if request.scope == "full":
+                    tasks += _controls(target, preset, request.model)
         _require_some(request, tasks)
         if tasks:
             tasks.append(_full_precision(request.model, effort))
@@ -174,6 +178,28 @@ def _model_tasks(one: Pass, preset: str, request: Request, effort: Effort) -> li
     ]
     if request.scope == "full":
         tasks += _family_tasks(one.target, preset, request.model)
+        tasks += _experiments(one.target, preset, effort, shared)
+    return tasks
+
+
+def _experiments(
+    target: Target, preset: str, effort: Effort, shared: Mapping[str, Any]
+) -> list[Task]:
+    """What the full scope measures with the real model besides answers."""
+    text = {"tokens": effort.tokens, "every": effort.every}
+    return [
+        _task(target, preset, REAL, "free_running", 60.0, tokens=effort.tokens, **shared),
+        _task(target, preset, REAL, "prefill", effort.tokens / 40, tokens=effort.tokens, **shared),
+        _task(target, preset, REAL, "shadow", effort.tokens / 30, **text, **shared),
+    ]
+
+
+def _controls(target: Target, preset: str, model: str) -> list[Task]:
+    """Control lanes, and what the transform costs; times are taken with nothing beside them."""
+    tasks = [_task(target, preset, TINY, "lanes", 5.0)]
+    if preset != BASELINE:
+        timed = _task(target, preset, REAL, "transform", 6.0, model=model)
+        tasks.append(replace(timed, alone=True))
     return tasks
 
 

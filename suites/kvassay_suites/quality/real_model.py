@@ -25,7 +25,7 @@ def real_model(name: str) -> Model:
 def fixed_text(name: str, tokens: int) -> Capture:
     """The full-precision pass over the first so many tokens of the fixed text."""
     model = real_model(name)
-    return capture(model, topics_tokens(model, tokens, TEXT_OFFSET))
+    return capture(model, topics_tokens(model, tokens, TEXT_OFFSET), residuals=True)
 
 
 def tensors(captured: Capture, layer: int) -> LayerTensors:
@@ -40,6 +40,15 @@ def spread_layers(layers: int, wanted: int) -> list[int]:
     return [round(i * (layers - 1) / (wanted - 1)) for i in range(wanted)]
 
 
+def rope_of(config: ModelConfig) -> Rope:
+    """The RoPE that keys went through, as a spec's identity names it."""
+    scaling = [] if config.rope_divisor == 1 else [f"linear {config.rope_divisor:g}"]
+    if config.span is not None:
+        scaling.append(f"base {config.local_rope_base:g} in sliding layers")
+    order = config.family.rope_order
+    return Rope(config.rope_base, config.head_dim, order, ", ".join(scaling) or "none")
+
+
 def cache_spec(preset: str, captured: Capture, **fields: Any) -> Spec:
     """The preset in the model's shape, with the identity of model and text."""
     return model_spec(preset, captured.config, captured.digest, **fields)
@@ -49,7 +58,7 @@ def model_spec(preset: str, config: ModelConfig, digest: str, **fields: Any) -> 
     """The preset in the shape of a model, with its identity and the digest of the tokens."""
     shape: dict[str, Any] = {
         **config.shape,
-        "rope": Rope(base=config.rope_base, dims=config.head_dim),
+        "rope": rope_of(config),
         "identity": Identity(
             model=config.model_hash,
             tokenizer=config.tokenizer_hash,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,7 +54,12 @@ def sample_bits(
 ) -> Bits:
     """Append a few captured layers token by token, attend and score now and then, dump."""
     layers = spread_layers(captured.config.layers, LAYERS)
-    spec = cache_spec(preset, captured, **{**fields, "layers": len(layers)})
+    overrides = captured.config.shape.get("layer_overrides", {})
+    shape: dict[str, Any] = {**fields, "layers": len(layers)}
+    shape["layer_overrides"] = {
+        number: overrides[layer] for number, layer in enumerate(layers) if layer in overrides
+    }
+    spec = cache_spec(preset, captured, **shape)
     outputs: list[NDArray[np.float32]] = []
     scores: list[NDArray[np.float32]] = []
     with backend.prepare(spec, threads=threads) as cache:

@@ -23,6 +23,7 @@ from kvassay_suites.quality import (
     metrics,
     one_layer,
     plan,
+    predictions,
     real_model,
     sharing,
     suite,
@@ -235,7 +236,7 @@ def test_the_fixture_is_as_hard_as_real_layers(shape: str) -> None:
     spread, centre = x.k.std(axis=0), x.k.mean(axis=0)
     assert np.linalg.norm(centre) > np.linalg.norm(spread)
     assert (np.abs(centre).max(axis=-1) > 5 * np.median(np.abs(centre), axis=-1)).all()
-    log_p, _ = fidelity._exact(
+    log_p, _ = fidelity.exact_attention(
         x.q[-1],
         x.k.transpose(1, 0, 2).astype(np.float64),
         x.v.transpose(1, 0, 2).astype(float),
@@ -250,13 +251,13 @@ def test_the_fixture_is_as_hard_as_real_layers(shape: str) -> None:
 def test_equal_hidden_states_predict_the_same_and_others_do_not() -> None:
     model = tiny("mqa")
     captured = capture(model, tiny_tokens(200))
-    same = teacher_forced.compare_predictions(model, captured, captured.hidden)
+    same = predictions.compare_predictions(model, captured, captured.hidden)
     assert same.kl.shape == same.top1.shape == (200,)
     assert same.nll.shape == (199,)
     assert not same.kl.any()
     assert same.top1.all()
     assert (same.nll == same.full_nll).all()
-    other = teacher_forced.compare_predictions(model, captured, captured.hidden * np.float32(0.9))
+    other = predictions.compare_predictions(model, captured, captured.hidden * np.float32(0.9))
     assert (other.kl > 0).all()
 
 

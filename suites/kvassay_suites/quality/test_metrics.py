@@ -87,18 +87,3 @@ def test_relative_rise_weighs_items_by_their_tokens() -> None:
     reference = np.array([100.0, 1.0])
     assert metrics.relative_rise(reference, np.array([100.0, 2.0])) == pytest.approx(1 / 101)
     assert math.isnan(metrics.relative_rise(np.zeros(2), np.ones(2)))
-
-
-def test_the_interval_of_a_mean_knows_that_neighbours_are_alike() -> None:
-    random = np.random.default_rng(6)
-    missed, naive = 0, 0
-    for _ in range(200):
-        each = np.repeat(random.exponential(size=64), 16)  # runs of sixteen alike, mean 1
-        found = metrics.mean_interval(each, block=64, resamples=300)
-        missed += not found["low"] <= 1.0 <= found["high"]
-        half = 1.96 * each.std() / each.size**0.5
-        naive += abs(each.mean() - 1.0) > half
-    assert missed <= 34  # of 200: a short series of a skewed thing is covered in nine of ten
-    assert naive > 100
-    assert metrics.mean_interval(np.ones(100))["low"] == pytest.approx(1.0)
-    assert math.isnan(metrics.mean_interval(np.ones(40))["high"])

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from kvassay.models import CacheAttention, FullAttention, Model, tiny, tiny_tokens
+from kvassay.models import CacheAttention, FullAttention, Model, log_softmax, tiny, tiny_tokens
 from kvassay.presets import preset as make_preset
 from kvassay.protocol import Backend, FloatArray
 from kvassay.records import Record
@@ -19,6 +19,7 @@ from kvassay.suite import Target
 from . import metrics
 from .fidelity import first_sealed
 from .measured import TINY, Origin, load
+from .zeros import exact_zeros
 
 #: Two pages of 64 sealed behind a window of 128 and 4 sinks.
 TOKENS: Final = 272
@@ -41,7 +42,7 @@ def measure(
     for shape in shapes:
         for spec in _specs(preset, shape, small_window):
             records += _compare(origin, loaded, shape, spec)
-    return records
+    return [*records, exact_zeros(origin, records, "tiny transformers")]
 
 
 @cache
@@ -69,8 +70,10 @@ def _compare(origin: Origin, backend: Backend, shape: str, spec: Spec) -> list[R
     same = metrics.same_top1(right, found)
     clear = np.diff(np.sort(right, axis=-1)[:, -2:], axis=-1)[:, 0] >= CLEAR
     overlap = metrics.topk_overlap(right, found, TOP)
+    kl = metrics.kl_divergence(log_softmax(right), log_softmax(found))
     subject = f"{shape}, window {spec.window}"
     return [
+        origin.record("tiny_kl", metrics.mean(kl), "nats", len(kl), subject, **metrics.spread(kl)),
         origin.record(
             "tiny_logit_drift",
             metrics.relative_rms(found, right),

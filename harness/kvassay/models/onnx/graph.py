@@ -11,9 +11,9 @@ from onnx import ModelProto, TensorProto, helper
 
 from kvassay.errors import InputError
 from kvassay.models.config import ModelConfig
+from kvassay.models.functions import rope_table
 from kvassay.models.gguf_file import GGUFFile
-from kvassay.models.llama import rope_table
-from kvassay.models.loading import layer_shapes, read_config
+from kvassay.models.loading import ROPE_FACTORS, layer_shapes, read_config
 
 from .attention import GraphAttention
 from .linear import (
@@ -49,6 +49,10 @@ def build(
     """
     file = GGUFFile(path)
     config, _ = read_config(file)
+    if config.architecture != "llama" or config.rope_divisor != 1:
+        raise file.error(f"no graph for {config.architecture} or for scaled RoPE; supported: llama")
+    if ROPE_FACTORS in file.tensor_names():
+        raise file.error(f"no graph for a model with the tensor {ROPE_FACTORS!r}")
     weights = _Weights(file, config, precision, linear)
     graph = Builder()
     tokens = graph.input("tokens", TensorProto.INT64, ["n"])

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Final
 
 from kvassay.errors import KvassayError
-from kvassay.models import CacheAttention, FullAttention, token_digest
+from kvassay.models import CacheAttention, token_digest
 from kvassay.protocol import FloatArray
 from kvassay.records import Record
 from kvassay.suite import Target
@@ -68,4 +68,5 @@ def _full_pass(model: str, family: str, number: int, digest: str) -> tuple[Scrip
             f"{digest[:12]} was planned; install the same kvassay everywhere"
         )
     talk = script(real_model(model), conversation)
-    return talk, real_model(model).hidden(talk.tokens, FullAttention())
+    loaded = real_model(model)
+    return talk, loaded.hidden(talk.tokens, loaded.full_attention())
