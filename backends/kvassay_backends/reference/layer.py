@@ -8,7 +8,7 @@ the middle changes nothing.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,8 +18,10 @@ from kvassay.errors import SpanError, StateError, TruncateError
 from kvassay.spec import Identity, LayerSpec
 
 from .arithmetic import F16, F32, f16
-from .encode import Means, frozen_means, layout_of, seal
-from .transform import Transform
+from .encode import Means, frozen_means, layout_of
+
+if TYPE_CHECKING:
+    from .kernels import Kernels
 
 Stream = Literal["keys", "values"]
 
@@ -89,7 +91,7 @@ class LayerState:
     spec: LayerSpec
     layer: int
     identity: Identity | None
-    transforms: dict[int, Transform] = field(repr=False)
+    kernels: Kernels = field(repr=False)
     sinks: Rows
     residual: Rows
     pages: tuple[bytes, ...] = ()
@@ -105,10 +107,10 @@ class LayerState:
         spec: LayerSpec,
         layer: int,
         identity: Identity | None,
-        transforms: dict[int, Transform],
+        kernels: Kernels,
     ) -> LayerState:
         """A layer without tokens."""
-        return cls(spec, layer, identity, transforms, Rows.empty(spec), Rows.empty(spec))
+        return cls(spec, layer, identity, kernels, Rows.empty(spec), Rows.empty(spec))
 
     @property
     def sealed(self) -> int:
@@ -174,10 +176,7 @@ class LayerState:
         values = self.residual.get("values")[:, : spec.page_tokens]
         means = frozen_means(spec, keys, values) if self.sealed == 0 else self.means
         start = spec.sinks + self.sealed * spec.page_tokens
-        page = seal(
-            *(spec, self.transforms, means, keys, values),
-            *(self.layer, start, self.identity),
-        )
+        page = self.kernels.seal(spec, means, keys, values, self.layer, start, self.identity)
         residual = self.residual.without_first(spec.page_tokens)
         return replace(self, residual=residual, pages=(*self.pages, page), means=means)
 
@@ -280,7 +279,7 @@ class LayerState:
         )
 
     def nbytes(self) -> dict[str, int]:
-        """Bytes of arrays and pages that this layer holds, by part; transforms belong to the
+        """Bytes of arrays and pages that this layer holds, by part; tables belong to the
         cache."""
         page = layout_of(self.spec).parts
         held = {part: size * len(self.pages) for part, size in page.items()}
