@@ -16,6 +16,8 @@ from .rules import Outcome, Rule, Rulebook, evaluate, rulebook
 from .suite import Depth, Target
 
 PASS, REJECT, UNJUDGED = 0, 1, 2
+#: Roles of presets whose verdicts set the exit status.
+JUDGED: Final = ("product", "experiment")
 Decision = Literal["PASS", "REJECT", "NOT MEASURED"]
 #: The suite that the runner's own records belong to.
 RUN: Final = "run"
@@ -36,7 +38,7 @@ class Verdict:
     @property
     def judged(self) -> bool:
         """Whether it sets the exit status."""
-        return self.role in ("product", "experiment")
+        return self.role in JUDGED
 
     def named(self, state: str) -> tuple[str, ...]:
         """Names of the rules in that state."""
@@ -77,7 +79,8 @@ class Judgement:
 class Question:
     """What was asked: whom to judge, with which presets, by which rules. Empty suites: all.
 
-    `baseline` names the records that the run is held to, "" if none.
+    `baseline` names the records that the run is held to, "" if none. With `judge_named` every
+    preset is judged, whatever its role: for a backend that has only what is a baseline here.
     """
 
     scope: str
@@ -86,6 +89,17 @@ class Question:
     suites: tuple[str, ...] = ()
     depth: Depth = "default"
     baseline: str = ""
+    judge_named: bool = False
+
+    def role(self, preset: str) -> str:
+        """The role that a preset has in the verdicts."""
+        if self.judge_named:
+            return "product"
+        return PRESETS[preset].role if preset in PRESETS else "experiment"
+
+    def judges(self, preset: str) -> bool:
+        """Whether a verdict on this preset sets the exit status."""
+        return self.role(preset) in JUDGED
 
     def to_detail(self) -> dict[str, Any]:
         """The detail of the `run.request` record that keeps the question with the answers."""
@@ -96,6 +110,7 @@ class Question:
             "presets": list(self.presets),
             "suites": list(self.suites),
             "baseline": self.baseline,
+            "judge_named": self.judge_named,
         }
 
     @classmethod
@@ -124,6 +139,7 @@ class Question:
                 presets=tuple(str(name) for name in detail["presets"]),
                 suites=tuple(str(name) for name in detail["suites"]),
                 baseline=str(detail.get("baseline", "")),
+                judge_named=bool(detail.get("judge_named", False)),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise RecordError(f"run.request: its detail cannot be read ({error!r})") from None
@@ -216,7 +232,7 @@ def _verdict(
         decision = "NOT MEASURED"
     if "reject" in states:
         decision = "REJECT"
-    role = PRESETS[preset].role if preset in PRESETS else "experiment"
+    role = question.role(preset)
     return Verdict(
         target, preset, role, decision, outcomes, passed[-1] if passed else "", tuple(stages)
     )

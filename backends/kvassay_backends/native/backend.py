@@ -26,6 +26,7 @@ class LibraryBackend(Backend):
         self.name = name
         self.variant = variant
         self.exact = library.exact
+        self.bound = library.bound
         self.build_id = library.build_id
         self.shares = library.sharing is not None
         self._library = library

@@ -41,8 +41,8 @@ class Family:
 class CountedFamily(Family):
     """The members of a pool: every page is counted once, fp16 tokens by the memory they have."""
 
-    def __init__(self, spec: Spec, limit: int | None) -> None:
-        super().__init__(spec)
+    def __init__(self, spec: Spec, limit: int | None, kernels: Kernels | None = None) -> None:
+        super().__init__(spec, kernels)
         self.limit = limit
         self.used = self.reserved = 0
         self._holders: dict[int, int] = {}

@@ -7,14 +7,15 @@ from kvassay.spec import Spec
 
 from .cache import ReferenceCache
 from .family import CountedFamily
+from .kernels import Kernels
 
 
 class ReferencePool(Pool):
     """A family of reference caches within a limit."""
 
-    def __init__(self, spec: Spec, limit: int | None) -> None:
+    def __init__(self, spec: Spec, limit: int | None, kernels: Kernels | None = None) -> None:
         self.spec = spec
-        self._family = CountedFamily(spec, limit)
+        self._family = CountedFamily(spec, limit, kernels)
         self._closed = False
 
     def prepare(self) -> ReferenceCache:

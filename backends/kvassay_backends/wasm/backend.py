@@ -43,6 +43,7 @@ class WasmBackend(Backend):
         self._shipped = shipped
         self._shared: Instance | None = None
         self.exact = self.desk.exact
+        self.bound = self.desk.bound
         self.build_id = self.desk.build_id
 
     @cached_property

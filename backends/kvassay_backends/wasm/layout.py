@@ -14,8 +14,10 @@ from functools import cache
 from typing import Any, Final
 
 from ..native.abi import declarations, header_path, interface
+from ..native.build_info import BOUNDED_HEADER_NAME, HEADER_NAME
 
 POINTER: Final = 4
+_CONSTANT: Final = re.compile(r"#define (KV_\w+) (\d+)")
 #: Size and `struct` letter of the primitive types that the header uses.
 _PRIMITIVES: Final = {
     "int8_t": (1, "b"),
@@ -96,8 +98,9 @@ def _measure(type_: Any) -> tuple[int, int, str]:
 
 @cache
 def constants() -> dict[str, int]:
-    """The integer constants of the header by name."""
-    found = re.findall(r"#define (KV_\w+) (\d+)", declarations(header_path().read_text("utf-8")))
+    """The integer constants of the headers by name."""
+    texts = (header_path(name).read_text("utf-8") for name in (HEADER_NAME, BOUNDED_HEADER_NAME))
+    found = (pair for text in texts for pair in _CONSTANT.findall(declarations(text)))
     return {name: int(value) for name, value in found}
 
 

@@ -34,6 +34,7 @@ EXTRAS: Final = {
     "kv_wasm_high_water": ((), ("i32",)),
     "kv_wasm_refused": ((), ("i64",)),
     "kv_wasm_left": ((), ("i64",)),
+    "kv_error_bound": ((), ("f64",)),  # of kvassay_bounded.h
 }
 #: Of these, what a host cannot do without: it has to put tokens somewhere.
 REQUIRED: Final = ("kv_wasm_alloc", "kv_wasm_free")

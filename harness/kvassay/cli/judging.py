@@ -31,7 +31,7 @@ from .completing import (
     complete_suites,
     complete_variants,
 )
-from .modules import Rejected, try_modules
+from .files import Rejected, try_files
 from .progress import watching
 from .selecting import (
     choose_presets,
@@ -68,6 +68,10 @@ Backends = Annotated[
         autocompletion=complete_backends,
     ),
 ]
+Library = Annotated[
+    list[Path] | None,
+    typer.Option("--library", help="A shared library with the functions of kvassay.h; repeatable."),
+]
 Wasm = Annotated[
     list[Path] | None,
     typer.Option("--wasm", help="A WebAssembly module of one's own, in a sandbox; repeatable."),
@@ -79,6 +83,10 @@ Variants = Annotated[
         help="Variant; repeatable (default: all that run).",
         autocompletion=complete_variants,
     ),
+]
+JudgeNamed = Annotated[
+    bool,
+    typer.Option("--judge-named", help="Judge the presets that are named, baselines too."),
 ]
 Presets = Annotated[
     list[str] | None,
@@ -161,9 +169,11 @@ def add_to(app: typer.Typer) -> None:
 def gate(
     context: typer.Context,
     backend: Backends = None,
+    library: Library = None,
     wasm: Wasm = None,
     variant: Variants = None,
     preset: Presets = None,
+    judge_named: JudgeNamed = False,
     suite: Suites = None,
     scope: ScopeName = "default",
     quick: Quick = False,
@@ -186,17 +196,16 @@ def gate(
     """
     outputs = Outputs(report or Path("report.html"), junit, markdown, is_verbose(context))
     if source is not None:
-        if any((json, quick, depth, suite, backend, wasm, variant, preset)):
+        if any((json, quick, depth, suite, backend, library, wasm, variant, preset)):
             raise KvassayError(
                 "--from judges what was recorded: give only --scope, --baseline and files to write"
             )
         return _judge_again(source, scope, context, baseline, outputs)
     if quick and depth:
         raise KvassayError("--quick and --depth contradict each other: give one of them")
-    modules, rejected = try_modules(wasm or ())
-    named = [*(backend or ()), *modules]
+    named, rejected = _named(backend, library, wasm)
     targets = tuple(one.target for one in rejected)
-    if named or not wasm:
+    if named or not rejected:
         targets += choose_targets(named, variant or [], best_only=quick or not named)
     if quick and not named:
         targets = without_reference(targets)
@@ -207,10 +216,19 @@ def gate(
         suites=tuple(suite or ()),
         depth="quick" if quick else depth or ("full" if scope == "full" else "default"),
         baseline=str(baseline or ""),
+        judge_named=judge_named,
     )
     json = json or Path("results.jsonl")
     how = Execution(json, outputs, model, jobs, timeout, quiet, baseline)
     return _measure(question, how, rejected)
+
+
+def _named(
+    backend: list[str] | None, library: list[Path] | None, wasm: list[Path] | None
+) -> tuple[list[str], list[Rejected]]:
+    """The backends that are named, by whichever door, and what of them failed at it."""
+    files, rejected = try_files({"library": library or (), "wasm": wasm or ()})
+    return [*(backend or ()), *files], rejected
 
 
 def _suite_command(name: str) -> Callable[..., int]:
@@ -219,8 +237,11 @@ def _suite_command(name: str) -> Callable[..., int]:
     def command(
         context: typer.Context,
         backend: Backends = None,
+        library: Library = None,
+        wasm: Wasm = None,
         variant: Variants = None,
         preset: Presets = None,
+        judge_named: JudgeNamed = False,
         scope: ScopeName = own,
         depth: DepthName = "full",
         json: JsonPath = None,
@@ -231,15 +252,20 @@ def _suite_command(name: str) -> Callable[..., int]:
         quiet: Quiet = False,
         verbose: Verbose = False,
     ) -> int:
+        named, rejected = _named(backend, library, wasm)
+        targets = tuple(one.target for one in rejected)
+        if named or not rejected:
+            targets += choose_targets(named, variant or [], emulated=name in BITS)
         question = Question(
             scope=scope,
-            targets=choose_targets(backend or [], variant or [], emulated=name in BITS),
+            targets=targets,
             presets=choose_presets(preset or [], STORED_MODES if name == STORED else PRESETS),
             suites=(name,),
             depth=depth or "full",
+            judge_named=judge_named,
         )
         outputs = Outputs(report, verbose=is_verbose(context))
-        return _measure(question, Execution(json, outputs, model, jobs, timeout, quiet))
+        return _measure(question, Execution(json, outputs, model, jobs, timeout, quiet), rejected)
 
     return command
 
@@ -299,11 +325,11 @@ def _measure(question: Question, how: Execution, rejected: Sequence[Rejected] = 
 
 def _check_worth_running(question: Question, model: str) -> None:
     """Refuse at once what would be refused, or fail, only after minutes of measuring."""
-    if not any(name not in PRESETS or PRESETS[name].judged for name in question.presets):
+    if not any(question.judges(name) for name in question.presets):
         names = ", ".join(question.presets)
         raise KvassayError(
-            f"only baselines and controls ({names}) were asked for: they are never judged; "
-            f"add a preset that is"
+            f"only baselines and controls ({names}) were asked for: they are not judged; "
+            f"add a preset that is, or --judge-named"
         )
     if model != DEFAULT_MODEL and not Path(model).is_file():
         raise ModelError(f"model: {model!r} is neither {DEFAULT_MODEL} nor a GGUF file")
