@@ -191,6 +191,7 @@ def applies(rule: Rule, kind: Kind, preset: str) -> bool:
         "exact": kind.exact,
         "bounded": not kind.exact,
         "quantized": preset != "fp16",
+        "scaled": preset not in PRESETS or PRESETS[preset].scaled,
         "stored": preset in STORED_MODES,
         "wasm": kind.wasm,
         "native": not kind.wasm,

@@ -34,8 +34,8 @@ _VERSIONS: Final = (
     ("dump_version", "KV_DUMP_VERSION"),
 )
 
-#: Functions that a library of pure kernels must have beside those which every library has; a library
-#: with a whole cache needs none of them.
+#: Functions that a library of pure kernels must have beside those which every library has; one with
+#: a whole cache needs none of them.
 KERNELS: Final = frozenset(
     f"kv_{name}"
     for name in (

@@ -1,4 +1,4 @@
-"""A library that offers pure kernels only: the harness runs the life cycle, the library computes."""
+"""A library that offers pure kernels only: it computes, the life cycle is run here."""
 
 from __future__ import annotations
 
