@@ -5,10 +5,16 @@ from typing import Final
 
 from kvassay.protocol import BackendProvider
 
+from .abi import header_path
 from .known import NativeBackendProvider
 from .provider import LibraryBackendProvider
 
 backend: Final = NativeBackendProvider("native")
+
+
+def include_dir() -> Path:
+    """The folder of kvassay.h and the headers that go with it; UnavailableError without them."""
+    return header_path().parent
 
 
 def open_library(path: str) -> BackendProvider:
@@ -16,4 +22,10 @@ def open_library(path: str) -> BackendProvider:
     return LibraryBackendProvider(f"library:{path}", Path(path))
 
 
-__all__ = ["LibraryBackendProvider", "NativeBackendProvider", "backend", "open_library"]
+__all__ = [
+    "LibraryBackendProvider",
+    "NativeBackendProvider",
+    "backend",
+    "include_dir",
+    "open_library",
+]

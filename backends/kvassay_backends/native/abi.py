@@ -128,7 +128,8 @@ class Library:
                 )
         #: Offers a whole cache; else pure kernels, and the life cycle is the harness's.
         self.stateful = bool(info.flags & self.lib.KV_FLAG_CACHE)
-        self._check_functions(self.lib, (name for name in dir(self.lib) if self._needs(name)))
+        wanted = [name for name in dir(self.lib) if needed(name, self.stateful)]
+        self._check_functions(self.lib, wanted)
         #: The functions of kvassay_share.h, None where the library does not say it has them.
         self.sharing: Any = self._open_sharing(info.flags)
         self.exact = bool(info.flags & self.lib.KV_FLAG_EXACT)
@@ -155,12 +156,6 @@ class Library:
         self._check_functions(extra, ["kv_error_bound"])
         return check_bound(extra.kv_error_bound(), str(self.path))
 
-    def _needs(self, name: str) -> bool:
-        """Whether kvassay calls a function, or reads a constant, of that name in this library."""
-        if name in FOR_CALLERS:
-            return False
-        return name not in KERNELS if self.stateful else not name.startswith(_CACHE)
-
     def _check_functions(self, lib: Any, names: Iterable[str]) -> None:
         for name in names:
             try:
@@ -175,6 +170,14 @@ class Library:
     def new_error(self) -> Any:
         """An empty kv_error."""
         return self.ffi.new("kv_error *")
+
+
+def needed(name: str, stateful: bool) -> bool:
+    """Whether kvassay calls a function of kvassay.h, or reads a constant, where there is a whole
+    cache or where there are kernels alone."""
+    if name in FOR_CALLERS:
+        return False
+    return name not in KERNELS if stateful else not name.startswith(_CACHE)
 
 
 def check_bound(bound: float, whose: str) -> float:

@@ -11,6 +11,7 @@ from kvassay.protocol import FloatArray
 from kvassay.spec import Identity, LayerSpec, Spec
 
 from ..reference.encode import Means
+from ..reference.kernels import Kernels
 from ..reference.layer import LayerState, Rows
 from .abi import Library
 from .failures import check
@@ -21,7 +22,7 @@ _ALIGNMENT: Final = 64
 Bytes = NDArray[np.uint8]
 
 
-class LibraryKernels:
+class LibraryKernels(Kernels):
     """Plans for the layers of a spec, and calls with them.
 
     Pages are read where they lie, 16-byte aligned. Scratch lives as long as a call, so that caches
@@ -118,7 +119,7 @@ class LibraryKernels:
 
     def _state(self, state: LayerState, owners: list[Any]) -> Any:
         """A kv_state; `owners` keeps what it points to."""
-        pages = [self._ffi.from_buffer(page) for page in state.pages]
+        pages = [self._ffi.from_buffer(bytes(page)) for page in state.pages]
         owners += pages
         numbers = self._ffi.new("const void *[]", pages)
         owners.append(numbers)

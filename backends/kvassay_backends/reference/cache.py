@@ -168,7 +168,7 @@ class ReferenceCache(Cache):
 
     def pages(self, layer: int) -> list[bytes]:
         require_open(self._closed)
-        return list(self._states[check_layer(self.spec, layer)].live_pages())
+        return [bytes(page) for page in self._states[check_layer(self.spec, layer)].live_pages()]
 
     def truncate(self, n: int) -> None:
         require_open(self._closed)
@@ -277,7 +277,7 @@ class ReferenceCache(Cache):
     def fork(self) -> ReferenceCache:
         require_open(self._closed)
         states = _computing(lambda: [state.forked() for state in self._states])
-        copy = ReferenceCache(self.spec, self._family)
+        copy = type(self)(self.spec, self._family)
         copy._change(states)
         copy._note_peak()
         return copy

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from kvassay.errors import CacheMemoryError
 from kvassay.spec import Spec
 
-from .kernels import Kernels, NumpyKernels
+from .kernels import Kernels, NumpyKernels, Page
 from .layer import LayerState
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class CountedFamily(Family):
             if pages:
                 self._count_pages(state.pages, sign)
 
-    def _count_pages(self, pages: Iterable[bytes], sign: int) -> None:
+    def _count_pages(self, pages: Iterable[Page], sign: int) -> None:
         for page in pages:
             holders = self._holders.get(id(page), 0) + sign
             if holders == max(0, sign):

@@ -6,6 +6,7 @@ kernels of numpy and with those of somebody's library.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Protocol
 
 from kvassay.spec import Identity, LayerSpec, Spec
@@ -21,17 +22,31 @@ if TYPE_CHECKING:
 VARIANT = "scalar"
 
 
-class Kernels(Protocol):
+class Page(Protocol):
+    """A sealed page, wherever it is kept: bytes, or what stands for them."""
+
+    def __len__(self) -> int: ...
+    def __bytes__(self) -> bytes: ...
+
+
+class Kernels(ABC):
     """What computes for the caches of one spec."""
 
     @property
     def table_bytes(self) -> int:
         """Bytes of tables made from the spec, shared by all caches of a family."""
+        return 0
 
     @property
+    @abstractmethod
     def ran(self) -> tuple[str, ...]:
         """The variants that have computed something."""
 
+    def hold(self, page: bytes) -> Page:
+        """A checked page of a dump, as `seal` would give it."""
+        return page
+
+    @abstractmethod
     def seal(
         self,
         spec: LayerSpec,
@@ -41,12 +56,14 @@ class Kernels(Protocol):
         layer: int,
         token_start: int,
         identity: Identity | None,
-    ) -> bytes:
+    ) -> Page:
         """The page of keys and values (kv_heads, page_tokens, head_dim)."""
 
+    @abstractmethod
     def attend(self, state: LayerState, q: F32) -> tuple[F32, int]:
         """Outputs for q (n, query_heads, head_dim), and how many heads of pages were read."""
 
+    @abstractmethod
     def scores(self, state: LayerState, q: F32) -> tuple[F32, int]:
         """Logits (query_heads, tokens) of q (query_heads, head_dim), and heads of pages read."""
 
@@ -66,15 +83,21 @@ def transforms_of(spec: Spec) -> dict[int, Transform]:
     }
 
 
-class NumpyKernels:
+class NumpyKernels(Kernels):
     """The numeric contract in numpy."""
-
-    ran = (VARIANT,)
 
     def __init__(self, spec: Spec) -> None:
         self.transforms = transforms_of(spec)
         arrays = (transform.arrays() for transform in self.transforms.values())
-        self.table_bytes = sum(array.nbytes for group in arrays for array in group)
+        self._table_bytes = sum(array.nbytes for group in arrays for array in group)
+
+    @property
+    def table_bytes(self) -> int:
+        return self._table_bytes
+
+    @property
+    def ran(self) -> tuple[str, ...]:
+        return (VARIANT,)
 
     def seal(
         self,
@@ -86,13 +109,10 @@ class NumpyKernels:
         token_start: int,
         identity: Identity | None,
     ) -> bytes:
-        """See `Kernels`."""
         return seal(spec, self.transforms, means, keys, values, layer, token_start, identity)
 
     def attend(self, state: LayerState, q: F32) -> tuple[F32, int]:
-        """See `Kernels`."""
         return attend(state, self.transforms, q)
 
     def scores(self, state: LayerState, q: F32) -> tuple[F32, int]:
-        """See `Kernels`."""
         return scores(state, self.transforms, q)

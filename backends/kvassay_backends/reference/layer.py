@@ -21,7 +21,7 @@ from .arithmetic import F16, F32, f16
 from .encode import Means, frozen_means, layout_of
 
 if TYPE_CHECKING:
-    from .kernels import Kernels
+    from .kernels import Kernels, Page
 
 Stream = Literal["keys", "values"]
 
@@ -94,7 +94,7 @@ class LayerState:
     kernels: Kernels = field(repr=False)
     sinks: Rows
     residual: Rows
-    pages: tuple[bytes, ...] = ()
+    pages: tuple[Page, ...] = ()
     retired: int = 0
     length: int = 0
     means: Means = field(default_factory=Means)
@@ -117,7 +117,7 @@ class LayerState:
         """Pages ever sealed, retired ones included."""
         return self.retired + len(self.pages)
 
-    def page(self, number: int) -> bytes:
+    def page(self, number: int) -> Page:
         """A page by its number since the start of the sequence."""
         return self.pages[number - self.retired]
 
@@ -225,7 +225,7 @@ class LayerState:
         )
         return replace(self, sinks=sinks, residual=residual, due=0)
 
-    def live_pages(self) -> tuple[bytes, ...]:
+    def live_pages(self) -> tuple[Page, ...]:
         """Pages that a query of the present length may reach."""
         return self.pages[max(0, first_live_page(self.spec, self.length) - self.retired) :]
 
@@ -263,7 +263,7 @@ class LayerState:
             sink_values=self.sinks.get("values"),
             residual_keys=self.residual.get("keys"),
             residual_values=self.residual.get("values"),
-            pages=self.live_pages(),
+            pages=tuple(map(bytes, self.live_pages())),
         )
 
     def restored(self, dump: LayerDump) -> LayerState:
@@ -272,7 +272,7 @@ class LayerState:
             self,
             sinks=Rows.copied(dump.sink_keys, dump.sink_values),
             residual=Rows.copied(dump.residual_keys, dump.residual_values),
-            pages=tuple(dump.pages),
+            pages=tuple(map(self.kernels.hold, dump.pages)),
             retired=dump.first_page,
             length=dump.length,
             means=Means(dump.key_mean, dump.value_mean),

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from kvassay.errors import CacheMemoryError, KvassayError, UnavailableError
 
-from ..native.abi import UNPROMISED, check_bound
+from ..native.abi import UNPROMISED, check_bound, needed
 from ..native.failures import failure
 from .faults import ModuleFault
 from .layout import POINTER, constants, layout, signatures
@@ -293,11 +293,11 @@ class Instance:
                     f"{self.path.name}: {name} is {info[name]}, this kvassay needs "
                     f"{constants()[constant]}; build the module against its kvassay.h"
                 )
-        if not info["flags"] & self.lib.KV_FLAG_CACHE:
-            raise UnavailableError(
-                f"{self.path.name}: offers only the pure kernels; kvassay drives the kv_cache "
-                f"functions"
-            )
+        #: Offers a whole cache; else pure kernels, and the life cycle is the harness's.
+        self.stateful = bool(info["flags"] & self.lib.KV_FLAG_CACHE)
+        for name in signatures():
+            if needed(name, self.stateful) and not self.has(name):
+                raise ModuleFault(f"{self.path.name}: export {name} is missing", kind="export")
         if not 1 <= info["variant_count"] <= _MOST_VARIANTS:
             raise self._ended(
                 ModuleFault(f"{info['variant_count']} variants are not believable", kind="bounds")

@@ -35,7 +35,7 @@ _PRIMITIVES: Final = {
 
 @dataclass(frozen=True)
 class Field:
-    """Where a member lies, and the `struct` format of its value ("" for a nested struct)."""
+    """Where a member lies, and the `struct` format of its value; a nested struct is its bytes."""
 
     offset: int
     size: int
@@ -48,6 +48,7 @@ class Layout:
 
     name: str
     size: int
+    align: int
     fields: Mapping[str, Field]
 
     def pack(self, values: Mapping[str, Any]) -> bytes:
@@ -79,7 +80,7 @@ def layout(name: str) -> Layout:
         offset = -(-end // align) * align
         fields[member] = Field(offset, size, format_)
         end, widest = offset + size, max(widest, align)
-    return Layout(name, -(-end // widest) * widest, fields)
+    return Layout(name, -(-end // widest) * widest, widest, fields)
 
 
 def _measure(type_: Any) -> tuple[int, int, str]:
@@ -93,6 +94,9 @@ def _measure(type_: Any) -> tuple[int, int, str]:
         size, align, letter = _measure(type_.item)
         letters = f"{type_.length}s" if type_.item.cname == "char" else f"{type_.length}{letter}"
         return size * type_.length, align, letters
+    if type_.kind == "struct":
+        inner = layout(type_.cname)
+        return inner.size, inner.align, f"{inner.size}s"
     raise TypeError(f"no layout for {type_.cname}")
 
 

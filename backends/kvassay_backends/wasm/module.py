@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kvassay.errors import UnavailableError
 
+from ..native.abi import needed
 from .faults import ModuleFault
 from .layout import signatures
 
@@ -38,15 +39,6 @@ EXTRAS: Final = {
 }
 #: Of these, what a host cannot do without: it has to put tokens somewhere.
 REQUIRED: Final = ("kv_wasm_alloc", "kv_wasm_free")
-#: Functions of the header that a host of caches never calls.
-_KERNELS_ONLY: Final = frozenset(
-    f"kv_{name}"
-    for name in (
-        *("plan_bytes", "plan_init", "plan_variant", "plan_page_bytes", "plan_scratch_bytes"),
-        *("scratch_ran", "scratch_init", "page_mean", "page_encode", "page_check"),
-        *("attend", "scores"),
-    )
-)
 
 
 def installed() -> bool:
@@ -139,7 +131,7 @@ def _check_exports(path: Path, compiled: Any) -> frozenset[str]:
         raise ModuleFault(f"{path.name}: exports no memory named 'memory'", kind="export")
     known = {**signatures(), **EXTRAS}
     for name, expected in known.items():
-        if name not in found and (name in _KERNELS_ONLY or name in EXTRAS.keys() - set(REQUIRED)):
+        if name not in found and not _always(name):
             continue
         if found.get(name) != expected:
             has = f"has type {found[name]}" if name in found else "is missing"
@@ -148,6 +140,11 @@ def _check_exports(path: Path, compiled: Any) -> frozenset[str]:
                 kind="export",
             )
     return frozenset(found)
+
+
+def _always(name: str) -> bool:
+    """Whether every module needs an export, be it a whole cache or kernels."""
+    return name in REQUIRED or (name not in EXTRAS and needed(name, True) and needed(name, False))
 
 
 def _type(type_: Any) -> Any:

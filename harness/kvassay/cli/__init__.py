@@ -1,5 +1,6 @@
 """The command line: `kvassay list | gate | parity | correctness | memory | quality | retrieval |
-performance | compare | certify | verify | explain | plan | codecs | doctor | schema | serve`.
+performance | conformance | new-backend | compare | certify | verify | explain | plan | codecs |
+doctor | schema | serve`.
 
 Exit status: 0 pass, 1 reject, 2 not measured or bad usage.
 """
@@ -15,7 +16,18 @@ import typer
 
 from .._version import __version__
 from ..errors import KvassayError
-from . import certifying, codecs, comparing, examining, judging, planning, serve, showing
+from . import (
+    certifying,
+    codecs,
+    comparing,
+    conforming,
+    creating,
+    examining,
+    judging,
+    planning,
+    serve,
+    showing,
+)
 from .terminal import Session, errors
 
 #: What typer raises for bad usage; it has carried its own copy of click since 0.2x.
@@ -47,6 +59,8 @@ def common(
 
 showing.add_to(app)
 judging.add_to(app)
+conforming.add_to(app)
+creating.add_to(app)
 planning.add_to(app)
 codecs.add_to(app)
 comparing.add_to(app)

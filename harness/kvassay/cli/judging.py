@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Final
 
 import typer
 
@@ -24,14 +24,30 @@ from ..runner import (
     run,
     target_tasks,
 )
-from ..suite import Depth, Request, in_scope
-from .completing import (
-    complete_backends,
-    complete_presets,
-    complete_suites,
-    complete_variants,
-)
+from ..suite import Request, in_scope
 from .files import Rejected, try_files
+from .options import (
+    Backends,
+    Baseline,
+    DepthName,
+    Jobs,
+    JsonPath,
+    JudgeNamed,
+    JunitPath,
+    Library,
+    MarkdownPath,
+    Model,
+    Presets,
+    Quick,
+    Quiet,
+    ReportPath,
+    ScopeName,
+    Source,
+    Suites,
+    Timeout,
+    Variants,
+    Wasm,
+)
 from .progress import watching
 from .selecting import (
     choose_presets,
@@ -59,78 +75,6 @@ OWN_SCOPE: Final[dict[str, Scope]] = {"performance": "full"}
 
 #: Suites that compare bits: an emulator changes none, while time and memory under it mean nothing.
 BITS: Final = ("parity",)
-
-Backends = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--backend",
-        help="Backend name or module:Class; repeatable (default: all).",
-        autocompletion=complete_backends,
-    ),
-]
-Library = Annotated[
-    list[Path] | None,
-    typer.Option("--library", help="A shared library with the functions of kvassay.h; repeatable."),
-]
-Wasm = Annotated[
-    list[Path] | None,
-    typer.Option("--wasm", help="A WebAssembly module of one's own, in a sandbox; repeatable."),
-]
-Variants = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--variant",
-        help="Variant; repeatable (default: all that run).",
-        autocompletion=complete_variants,
-    ),
-]
-JudgeNamed = Annotated[
-    bool,
-    typer.Option("--judge-named", help="Judge the presets that are named, baselines too."),
-]
-Presets = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--preset", help="Preset; repeatable (default: all).", autocompletion=complete_presets
-    ),
-]
-Suites = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--suite",
-        help="Only this suite and its rules; repeatable.",
-        autocompletion=complete_suites,
-    ),
-]
-JsonPath = Annotated[
-    Path | None, typer.Option("--json", help="Write records to this file, one JSON line each.")
-]
-ReportPath = Annotated[Path | None, typer.Option("--report", help="Write the HTML report here.")]
-JunitPath = Annotated[Path | None, typer.Option("--junit", help="Write JUnit XML here.")]
-MarkdownPath = Annotated[
-    Path | None, typer.Option("--markdown", help="Write a summary in Markdown here.")
-]
-Baseline = Annotated[
-    Path | None,
-    typer.Option("--baseline", help="Records of an earlier run: fail where figures got worse."),
-]
-Source = Annotated[
-    Path | None, typer.Option("--from", help="Judge the records of this file; measure nothing.")
-]
-Model = Annotated[str, typer.Option("--model", help="Model name, or the path of a GGUF file.")]
-Jobs = Annotated[
-    int | None, typer.Option("--jobs", min=1, help="Worker processes (default: cores, at most 2).")
-]
-Timeout = Annotated[float, typer.Option("--timeout", min=1.0, help="Seconds a task may take.")]
-ScopeName = Annotated[Scope, typer.Option("--scope", help="Which rules must be measured.")]
-Quick = Annotated[
-    bool,
-    typer.Option(
-        "--quick", help="Smallest grids, best variants, product presets: an answer in a minute."
-    ),
-]
-DepthName = Annotated[Depth | None, typer.Option("--depth", help="How thoroughly suites measure.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
 
 DEFAULT_MODEL: Final = "smollm2-135m"
 
@@ -220,7 +164,7 @@ def gate(
     )
     json = json or Path("results.jsonl")
     how = Execution(json, outputs, model, jobs, timeout, quiet, baseline)
-    return _measure(question, how, rejected)
+    return measure(question, how, rejected)
 
 
 def _named(
@@ -265,12 +209,12 @@ def _suite_command(name: str) -> Callable[..., int]:
             judge_named=judge_named,
         )
         outputs = Outputs(report, verbose=is_verbose(context))
-        return _measure(question, Execution(json, outputs, model, jobs, timeout, quiet), rejected)
+        return measure(question, Execution(json, outputs, model, jobs, timeout, quiet), rejected)
 
     return command
 
 
-def _measure(question: Question, how: Execution, rejected: Sequence[Rejected] = ()) -> int:
+def measure(question: Question, how: Execution, rejected: Sequence[Rejected] = ()) -> int:
     """Run the suites, judge, print, write; the exit status. `rejected` are targets of the question
     that failed already: nothing more is run on them."""
     _check_worth_running(question, how.model)
