@@ -14,6 +14,9 @@ import pytest
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 PAGES: Final = [
+    *(ROOT / "README.md", ROOT / "ci" / "README.md"),
+    *sorted((ROOT / "docs").glob("*.md")),
+]
     ROOT / "README.md",
     ROOT / "ci" / "README.md",
     *sorted((ROOT / "docs").glob("*.md")),
