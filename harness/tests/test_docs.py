@@ -17,10 +17,6 @@ PAGES: Final = [
     *(ROOT / "README.md", ROOT / "ci" / "README.md"),
     *sorted((ROOT / "docs").glob("*.md")),
 ]
-    ROOT / "README.md",
-    ROOT / "ci" / "README.md",
-    *sorted((ROOT / "docs").glob("*.md")),
-]
 _LINK: Final = re.compile(r"\]\(([^)\s]+)\)")
 _PYTHON: Final = re.compile(r"^```python\n(.*?)^```$", re.M | re.S)
 _FENCE: Final = re.compile(r"^```.*?^```$", re.M | re.S)
