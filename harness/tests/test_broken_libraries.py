@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from broken import libraries
+from broken.kit import Probe
 from broken.libraries import PLANTED, Fault
 from judging_tools import evidence, tell, verdict_of
 from native_tools import BUILT, compile_c
@@ -66,7 +67,7 @@ def test_rejected_by_the_rule_meant_for_it(
     "probe", dict.fromkeys(fault.probe for fault in PLANTED if fault.probe is not libraries.DOOR)
 )
 def test_the_same_library_passes_without_a_fault(
-    probe: libraries.Probe, library: Callable[[int], Path]
+    probe: Probe, library: Callable[[int], Path]
 ) -> None:
     (name,), rejected = try_files({"library": [library(99)]})
     assert not rejected

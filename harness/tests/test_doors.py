@@ -58,7 +58,7 @@ class NoThreads(Plain):
 
 
 class OtherName(Plain):
-    def prepare(self, spec: Spec, workers: int = 1) -> Cache:  # type: ignore[override]
+    def prepare(self, spec: Spec, workers: int = 1) -> Cache:
         raise NotImplementedError
 
 

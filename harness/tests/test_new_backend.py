@@ -14,7 +14,7 @@ from skeleton_tools import make_skeleton
 
 import kvassay
 from kvassay.cli import run
-from kvassay.skeleton import KINDS, files_of, write_skeleton
+from kvassay.skeleton import KINDS, Kind, files_of, write_skeleton
 from kvassay.suite import Target
 
 #: What the gate asks of each in seconds: bits of pages, a whole life, identities, faults.
@@ -54,7 +54,7 @@ def test_the_skeletons_sources_are_short(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_files_are_sound(tmp_path: Path, kind: str) -> None:
+def test_files_are_sound(tmp_path: Path, kind: Kind) -> None:
     written = write_skeleton("mine-two", kind, tmp_path / "x")
     assert len(written) == len(files_of(kind))
     for path in written:

@@ -89,8 +89,8 @@ int32_t kv_cache_attend(kv_cache *cache, uint32_t layer, const float *q, uint32_
   if (fault() == 15 && spec.query_heads > 1) memcpy(out + spec.head_dim, out, spec.head_dim * sizeof *out);
   if (fault() == 16)
     for (uint64_t c = spec.head_dim / 2; c < spec.head_dim; c++) out[c] = 0;
-  if (fault() == 17 && n > 1) abort();
-  if (fault() == 18 && n > 1) pause();
+  if (fault() == 17 && n > 2) abort();
+  if (fault() == 18 && n > 2) pause();
   if (fault() == 19) abort();
   return code;
 }
