@@ -294,7 +294,7 @@ def _problem(records: Sequence[Record], question: Question, verdicts: Sequence[V
         return "no preset to judge"
     if not any(verdict.judged for verdict in verdicts):
         names = ", ".join(question.presets)
-        return f"only baselines and controls ({names}) were asked for: they are never judged"
+        return f"only baselines and controls ({names}) were asked for: they are not judged"
     return ""
 
 

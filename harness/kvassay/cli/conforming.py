@@ -10,7 +10,7 @@ from ..gate import Question
 from ..registry import backends_of, load, provider
 from ..runner import DEFAULT_TIMEOUT
 from ..suite import Depth
-from .judging import DEFAULT_MODEL, Execution, Outputs, measure
+from .judging import DEFAULT_MODEL, Execution, Outputs, check_judge_named, measure
 from .options import Jobs, JsonPath, JudgeNamed, Presets, Quiet, ReportPath, Timeout, Variants
 from .selecting import choose_presets, choose_targets
 from .terminal import Verbose, is_verbose, output
@@ -44,6 +44,7 @@ def conformance(
 
     Exit status as for gate: 0 conforms, 1 does not, 2 something was not measured.
     """
+    check_judge_named(judge_named, preset)
     names = [package] if ":" in package else backends_of(package)
     question = Question(
         scope="default",
@@ -51,7 +52,7 @@ def conformance(
         presets=choose_presets(preset or []),
         suites=SUITES,
         depth=depth,
-        judge_named=judge_named and bool(preset),
+        judge_named=judge_named,
     )
     for name in names:
         found = provider(name)

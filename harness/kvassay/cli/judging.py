@@ -145,6 +145,7 @@ def gate(
                 "--from judges what was recorded: give only --scope, --baseline and files to write"
             )
         return _judge_again(source, scope, context, baseline, outputs)
+    check_judge_named(judge_named, preset)
     if quick and depth:
         raise KvassayError("--quick and --depth contradict each other: give one of them")
     named, rejected = _named(backend, library, wasm)
@@ -175,6 +176,12 @@ def _named(
     return [*(backend or ()), *files], rejected
 
 
+def check_judge_named(judge_named: bool, preset: list[str] | None) -> None:
+    """KvassayError where baselines are to be judged and no preset is named."""
+    if judge_named and not preset:
+        raise KvassayError("--judge-named judges the presets that --preset names: name some")
+
+
 def _suite_command(name: str) -> Callable[..., int]:
     own = OWN_SCOPE.get(name, "default")
 
@@ -196,6 +203,7 @@ def _suite_command(name: str) -> Callable[..., int]:
         quiet: Quiet = False,
         verbose: Verbose = False,
     ) -> int:
+        check_judge_named(judge_named, preset)
         named, rejected = _named(backend, library, wasm)
         targets = tuple(one.target for one in rejected)
         if named or not rejected:
