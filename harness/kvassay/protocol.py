@@ -265,6 +265,9 @@ class BackendProvider(ABC):
     protocol: int = PROTOCOL_VERSION
     #: Its code is somebody's own and may end the process: ask it only in a worker.
     foreign: bool = False
+    #: Judged where it is named only: without names, what runs other kernels again is left out, so
+    #: that the answer takes minutes.
+    on_request: bool = False
 
     @abstractmethod
     def variants(self) -> Mapping[str, Availability]:

@@ -127,6 +127,11 @@ def backends() -> dict[str, dict[str, Availability]]:
     return {name: dict(found.variants()) for name, found in providers().items()}
 
 
+def usual(known: Mapping[str, BackendProvider]) -> list[str]:
+    """The backends that are judged where none is named: those not on request."""
+    return [name for name, found in known.items() if not found.on_request]
+
+
 def load(name: str, variant: str | None = None) -> Backend:
     """The backend `name`; `variant` None takes the best that runs, any other runs exactly or
     raises.

@@ -29,6 +29,7 @@ class Provider:
     """Stands for a provider whose variants are given."""
 
     foreign = False
+    on_request = False
 
     def __init__(self, **variants: Availability) -> None:
         self._variants = variants
@@ -425,6 +426,14 @@ def test_quick_takes_the_best_variant_unless_one_is_named(installed: dict[str, P
     assert selecting.choose_targets([], []) == (good, plain)
     assert selecting.choose_targets([], [], best_only=True) == (good,)
     assert selecting.choose_targets([], ["plain"], best_only=True) == (plain,)
+
+
+def test_a_backend_on_request_is_judged_where_it_is_named(installed: dict[str, Provider]) -> None:
+    installed.clear()
+    installed["usual"], installed["asked"] = Provider(plain=READY), Provider(plain=READY)
+    installed["asked"].on_request = True
+    assert selecting.choose_targets([], []) == (Target("usual", "plain"),)
+    assert selecting.choose_targets(["asked"], []) == (Target("asked", "plain"),)
 
 
 def test_quick_without_names_asks_for_what_a_verdict_is_about() -> None:

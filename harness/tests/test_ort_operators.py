@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,7 @@ from kvassay_backends.ort.graphs import DOMAIN, attributes
 from kvassay_backends.ort.provider import OrtBackendProvider
 from kvassay_backends.ort.sessions import options
 from kvassay_backends.reference import backend as reference
+from kvassay_suites.memory.process import Probe
 
 SHAPE: dict[str, Any] = {
     "layers": 1,
@@ -132,6 +135,20 @@ def test_what_a_run_returns_does_not_depend_on_spare_room(session_options: Any) 
     assert not large[BYTES:].any()  # nothing was written, or copied, beyond what is used
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="the peak of a call is what Linux tells")
+@pytest.mark.parametrize("in_place", [1, 0])
+def test_a_step_makes_no_copy_of_the_cache(session_options: Any, in_place: int) -> None:
+    """A tensor of 256 MiB that holds a token; a session that copies shows what is looked for."""
+    layer, huge = session(session_options, in_place=in_place), aligned(1 << 28)
+    arrays = (rows(1, 1, 2, 64), rows(2, 1, 2, 64), rows(3, 1, 4, 64))
+    feeds = dict(zip(("cache", "keys", "values", "query"), (huge, *arrays), strict=True))
+    copying = partial(layer.run, None, feeds)
+    work = partial(step, layer, huge, *arrays) if in_place else copying
+    rise = Probe().peak_of(work).resident_rise
+    assert rise is not None
+    assert (rise < 8 << 20) is bool(in_place)
+
+
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
@@ -159,7 +176,7 @@ def test_attributes_are_refused_when_the_session_is_made(
     [
         ((5, 3, 64), (1, 4, 64), "input keys has 3 heads of 64, the spec has 2 of 64"),
         ((5, 2, 32), (1, 4, 64), "input keys has 2 heads of 32"),
-        ((5, 128), (1, 4, 64), r"input keys must be \[tokens, heads, head_dim\]"),
+        ((1, 5, 2, 64), (1, 4, 64), r"input keys must be \[tokens, heads, head_dim\]"),
         ((4, 2, 64), (1, 4, 64), "input values has another number of tokens than keys"),
         ((5, 2, 64), (1, 2, 64), "input query has 2 heads of 64, the spec has 4 of 64"),
         ((5, 2, 64), (9, 4, 64), "9 queries over 5 tokens"),

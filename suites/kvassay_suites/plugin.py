@@ -22,7 +22,7 @@ from kvassay.gate import RUN, Kind, applies
 from kvassay.presets import PRESETS
 from kvassay.protocol import Availability
 from kvassay.records import Record
-from kvassay.registry import provider
+from kvassay.registry import provider, providers, usual
 from kvassay.required import check_required
 from kvassay.rules import Rule, evaluate, matches, rulebook
 from kvassay.suite import Request, Suite, Target, Task
@@ -107,9 +107,8 @@ _ASKED = pytest.StashKey[Request]()
 
 def _variants(config: pytest.Config) -> dict[str, dict[str, Availability]]:
     if _KNOWN not in config.stash:
-        names = config.getoption("--backend")
-        found = {name: dict(provider(name).variants()) for name in names or ()}
-        config.stash[_KNOWN] = found or kvassay.backends()
+        names = config.getoption("--backend") or usual(providers())
+        config.stash[_KNOWN] = {name: dict(provider(name).variants()) for name in names}
     return config.stash[_KNOWN]
 
 

@@ -20,7 +20,7 @@ RECORD_NAME = "build.json"
 
 #: Folders below the sources that each build takes, and the kernels there that only the other has.
 _SHARED = ("include", "core", "kernels", "retrieval")
-NATIVE_FOLDERS = (*_SHARED, "block", "ort")
+NATIVE_FOLDERS = (*_SHARED, "block", "linear", "ort")
 WASM_FOLDERS = (*_SHARED, "decoder", "wasm")
 WASM_KERNELS = ("simd128", "relaxed")
 

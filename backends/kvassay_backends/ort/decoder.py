@@ -24,6 +24,7 @@ from kvassay.spec import Spec
 
 from .blocks import ByteArray
 from .graphs import DOMAIN, attributes
+from .linear import KvassayLinear
 from .onnx_backend import OrtBackend
 from .sessions import options
 
@@ -32,7 +33,7 @@ from .sessions import options
 class KvassayAttention:
     """`kvassay.Append` and `kvassay.Attend` in every layer.
 
-    Inputs cache.i and outputs cache_out.i are uint8 (bytes,).
+    Inputs cache.i and outputs cache_out.i are uint8 (1, bytes).
     """
 
     spec: Spec
@@ -50,29 +51,17 @@ class KvassayAttention:
         self, graph: Builder, config: ModelConfig, number: int, q: str, k: str, v: str
     ) -> str:
         """Append k and v, then attend with q."""
-        name, d = f"layer.{number}", config.head_dim
+        name = f"layer.{number}"
         given = attributes(
             self.spec.layer_specs[number], number, self.spec.identity, self.variant, self.threads
         )
-        rows = {
-            what: graph.reshape(x, f"{name}.{what}.rows", -1, heads, d)
-            for what, x, heads in (
-                ("query", q, config.query_heads),
-                ("keys", k, config.kv_heads),
-                ("values", v, config.kv_heads),
-            )
-        }
-        graph.input(f"cache.{number}", TensorProto.UINT8, [f"bytes.{number}"])
+        shape: list[int | str] = [1, f"bytes.{number}"]
+        graph.input(f"cache.{number}", TensorProto.UINT8, shape)
         held = graph.one(
-            "Append",
-            [f"cache.{number}", rows["keys"], rows["values"]],
-            f"cache_out.{number}",
-            DOMAIN,
-            **given,
+            "Append", [f"cache.{number}", k, v], f"cache_out.{number}", DOMAIN, **given
         )
-        graph.output(held, TensorProto.UINT8, [f"bytes.{number}"])
-        out = graph.one("Attend", [held, rows["query"]], f"{name}.attended", DOMAIN, **given)
-        return graph.reshape(out, f"{name}.attention", -1, config.query_heads * d)
+        graph.output(held, TensorProto.UINT8, shape)
+        return graph.one("Attend", [held, q], f"{name}.attention", DOMAIN, **given)
 
 
 class Decoder:
@@ -90,7 +79,8 @@ class Decoder:
     ) -> None:
         """session_options: those of `kvassay_backends.ort.sessions.options`, changed as wanted."""
         attention = KvassayAttention(spec, backend.variant, threads)
-        model, self.config = build(path, attention, precision)
+        linear = KvassayLinear.of(backend, threads) if precision == "int8" else None
+        model, self.config = build(path, attention, precision, linear=linear)
         chosen = session_options or options(backend.library_path)
         chosen.intra_op_num_threads = threads
         self.session = onnxruntime.InferenceSession(
@@ -105,7 +95,8 @@ class Decoder:
         pages = [at.pages_for(self._capacity) for at in self._blocks]
         pairs = zip(self._blocks, pages, strict=True)
         self.caches: list[ByteArray] = [at.empty(count) for at, count in pairs]
-        self._values = [onnxruntime.OrtValue.ortvalue_from_numpy(cache) for cache in self.caches]
+        rows = [cache.reshape(1, -1) for cache in self.caches]
+        self._values = [onnxruntime.OrtValue.ortvalue_from_numpy(row) for row in rows]
         self.length = 0
 
     def step(self, tokens: Sequence[int]) -> FloatArray:

@@ -22,6 +22,8 @@ OLDEST: Final = (1, 16)
 class OrtBackendProvider(BackendProvider):
     """What the native backend offers, where the packages onnxruntime and onnx are there."""
 
+    on_request = True
+
     def __init__(self, name: str) -> None:
         self.name = name
         self._native = LibraryBackendProvider("native")

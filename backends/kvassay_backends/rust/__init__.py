@@ -15,6 +15,8 @@ from .build_info import LIBRARY_DIR, build_record, not_built_reason
 class RustBackendProvider(LibraryBackendProvider):
     """The variants of the library that cargo built, best first."""
 
+    on_request = True
+
     @cached_property
     def _located(self) -> tuple[Path, str | None]:
         if reason := not_built_reason():

@@ -47,11 +47,6 @@ static int32_t integer(const kv_node *node, const OrtKernelInfo *info, const cha
   return KV_OK;
 }
 
-static int equal(const char *a, const char *b) {
-  while (*a && *a == *b) a++, b++;
-  return *a == *b;
-}
-
 /* One of `names`, separated by single spaces; its number. */
 static int32_t choice(const kv_node *node, const OrtKernelInfo *info, const char *name, const char *const *names,
                       uint32_t count, uint32_t *chosen, kv_error *error) {
@@ -62,8 +57,9 @@ static int32_t choice(const kv_node *node, const OrtKernelInfo *info, const char
     return KV_OK;
   }
   for (*chosen = 0; *chosen < count; ++*chosen)
-    if (equal(text, names[*chosen])) return KV_OK;
-  return kv_fail(error, KV_E_SPEC, "attribute %s: %s is not among its values: %s, %s ...", name, text, names[0], names[1]);
+    if (kv_equal(text, names[*chosen])) return KV_OK;
+  return kv_fail(error, KV_E_SPEC, "attribute %s: %s is not among its values: %s, %s%s", name, text, names[0], names[1],
+                 count > 2 ? " ..." : "");
 }
 
 static const char *const modes[] = {"fp16",        "turbo:2",       "turbo:2.5",     "turbo:3",     "turbo:3.5",
@@ -138,20 +134,37 @@ static int32_t read_identity(kv_node *node, const OrtKernelInfo *info, kv_error 
   return code;
 }
 
-int32_t kv_node_attributes(kv_node *node, const OrtKernelInfo *info, kv_error *error) {
-  int64_t threads = 1, in_place = 1;
-  int32_t code = read_numbers(node, info, &node->spec, error);
-  if (code == KV_OK) code = read_names(node, info, &node->spec, error);
-  if (code == KV_OK) code = read_scale(node, info, &node->spec, error);
-  if (code == KV_OK) code = read_identity(node, info, error);
-  if (code == KV_OK) code = integer(node, info, "threads", 1, KV_MAX_THREADS, &threads, error);
-  if (code == KV_OK) code = integer(node, info, "in_place", 0, 1, &in_place, error);
+/* What all operators have. */
+static int32_t read_running(kv_node *node, const OrtKernelInfo *info, kv_error *error) {
+  int64_t threads = 1;
+  const int32_t code = integer(node, info, "threads", 1, KV_MAX_THREADS, &threads, error);
   if (code) return code;
   if (!is_text(node, info, "variant", node->variant, sizeof node->variant)) {
     if (any_type(node, info, "variant")) return kv_fail(error, KV_E_SPEC, "attribute variant must be a string");
     node->variant[0] = 0;
   }
   node->threads = (uint32_t)threads;
+  return KV_OK;
+}
+
+int32_t kv_linear_attributes(kv_node *node, const OrtKernelInfo *info, kv_error *error) {
+  static const char *const names[] = {"q4_1", "q8_0"};
+  uint32_t chosen = 0;
+  if (!any_type(node, info, "type")) return kv_fail(error, KV_E_SPEC, "attribute type is missing: q4_1 or q8_0");
+  const int32_t code = choice(node, info, "type", names, COUNT(names), &chosen, error);
+  node->weights = (kv_weights)chosen;
+  return code ? code : read_running(node, info, error);
+}
+
+int32_t kv_node_attributes(kv_node *node, const OrtKernelInfo *info, kv_error *error) {
+  int64_t in_place = 1;
+  int32_t code = read_numbers(node, info, &node->spec, error);
+  if (code == KV_OK) code = read_names(node, info, &node->spec, error);
+  if (code == KV_OK) code = read_scale(node, info, &node->spec, error);
+  if (code == KV_OK) code = read_identity(node, info, error);
+  if (code == KV_OK) code = read_running(node, info, error);
+  if (code == KV_OK) code = integer(node, info, "in_place", 0, 1, &in_place, error);
+  if (code) return code;
   node->in_place = (int)in_place;
   return kv_supports(&node->spec, error);
 }

@@ -31,24 +31,45 @@ static int32_t make_plan(kv_node *node, kv_error *error) {
   return kv_plan_init(&node->spec, node->variant[0] ? node->variant : 0, node->plan, bytes, error);
 }
 
-OrtStatus *ORT_CALL kv_node_create(const kv_ort_op *op, const OrtApi *api, const OrtKernelInfo *info, void **kernel) {
-  kv_error error;
-  (void)op;
+static kv_node *make_node(const OrtApi *api, const OrtKernelInfo *info) {
   kv_node *node = kv_take(&kv_default_allocator, sizeof *node);
-  if (!node) return kv_ort_status(api, KV_ORT_FAIL, "kvassay: no memory for a node");
+  if (!node) return 0;
   kv_fill(node, 0, sizeof *node);
   node->api = api;
   atomic_fetch_add(&nodes, 1);
   read_name(node, info);
-  int32_t code = kv_node_attributes(node, info, &error);
-  if (code == KV_OK) code = make_plan(node, &error);
+  return node;
+}
+
+static OrtStatus *made(kv_node *node, int32_t code, const kv_error *error, void **kernel) {
   if (code) {
-    OrtStatus *status = kv_node_status(node, code, error.message);
+    OrtStatus *status = kv_node_status(node, code, error->message);
     kv_node_destroy(node);
     return status;
   }
   *kernel = node;
   return 0;
+}
+
+OrtStatus *ORT_CALL kv_node_create(const kv_ort_op *op, const OrtApi *api, const OrtKernelInfo *info, void **kernel) {
+  kv_error error;
+  (void)op;
+  kv_node *node = make_node(api, info);
+  if (!node) return kv_ort_status(api, KV_ORT_FAIL, "kvassay: no memory for a node");
+  int32_t code = kv_node_attributes(node, info, &error);
+  if (code == KV_OK) code = make_plan(node, &error);
+  return made(node, code, &error, kernel);
+}
+
+OrtStatus *kv_node_create_linear(const OrtApi *api, const OrtKernelInfo *info,
+                                 int32_t (*choose)(const char *variant, kv_linear_groups **run, kv_error *error),
+                                 void **kernel) {
+  kv_error error;
+  kv_node *node = make_node(api, info);
+  if (!node) return kv_ort_status(api, KV_ORT_FAIL, "kvassay: no memory for a node");
+  int32_t code = kv_linear_attributes(node, info, &error);
+  if (code == KV_OK) code = choose(node->variant, &node->linear, &error);
+  return made(node, code, &error, kernel);
 }
 
 static void release(void *pointer) { kv_default_allocator.release(0, pointer, 0); }
@@ -82,8 +103,7 @@ static kv_workspace *workspace_new(const kv_node *node) {
   return 0;
 }
 
-kv_workspace *kv_workspace_take(const kv_node *node, uint64_t block_bytes) {
-  const uint64_t needed = kv_block_scratch_bytes(node->plan, block_bytes, node->threads);
+kv_workspace *kv_workspace_take(const kv_node *node, uint64_t needed) {
   kv_workspace *workspace = atomic_exchange(&idle, 0);
   if (workspace && workspace->threads != node->threads) {
     workspace_free(workspace);

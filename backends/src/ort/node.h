@@ -8,6 +8,7 @@
 #include "../core/fail.h"
 #include "../core/threads.h"
 #include "../include/kvassay_block.h"
+#include "../linear/linear.h"
 #include "abi.h"
 
 /* Scratch and threads of one run at a time. Nodes run one after the other, mostly: they share one that is idle. */
@@ -26,18 +27,34 @@ typedef struct kv_node {
   int in_place;
   char variant[32];
   char name[64];
-  void *plan;
+  void *plan;             /* of a cache's operator */
+  kv_weights weights;     /* of Linear, and what multiplies by them */
+  kv_linear_groups *linear;
 } kv_node;
 
 int32_t kv_node_attributes(kv_node *node, const OrtKernelInfo *info, kv_error *error);
+int32_t kv_linear_attributes(kv_node *node, const OrtKernelInfo *info, kv_error *error);
 
-/* CreateKernelV2 and KernelDestroy of every operator. */
+/* CreateKernelV2 of the operators of a cache; KernelDestroy of every operator. */
 OrtStatus *ORT_CALL kv_node_create(const kv_ort_op *op, const OrtApi *api, const OrtKernelInfo *info, void **kernel);
+/* A node of Linear; `choose` finds what runs a variant, "" being the best. */
+OrtStatus *kv_node_create_linear(const OrtApi *api, const OrtKernelInfo *info,
+                                 int32_t (*choose)(const char *variant, kv_linear_groups **run, kv_error *error),
+                                 void **kernel);
 void ORT_CALL kv_node_destroy(void *kernel);
 
-/* Room for blocks of `block_bytes`; NULL if the memory is refused. */
-kv_workspace *kv_workspace_take(const kv_node *node, uint64_t block_bytes);
+/* Scratch of so many bytes; NULL if the memory is refused. */
+kv_workspace *kv_workspace_take(const kv_node *node, uint64_t scratch_bytes);
 void kv_workspace_put(kv_workspace *workspace);
+
+static inline kv_parallel kv_workspace_parallel(const kv_workspace *workspace) {
+  return (kv_parallel){.context = workspace->pool, .threads = workspace->threads, .run = kv_pool_run};
+}
+
+static inline int kv_equal(const char *a, const char *b) {
+  while (*a && *a == *b) a++, b++;
+  return *a == *b;
+}
 
 /* "node 'name': message", as a status. */
 OrtStatus *kv_node_status(const kv_node *node, int32_t code, const char *message);

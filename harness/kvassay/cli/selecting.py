@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 from ..errors import KvassayError, SpecError, UnavailableError, UnknownBackendError
 from ..presets import PRESETS
 from ..protocol import Availability
-from ..registry import REFERENCE, provider, providers
+from ..registry import REFERENCE, provider, providers, usual
 from ..required import check_required
 from ..suggest import did_you_mean
 from ..suite import Suite, Target, suites
@@ -20,7 +20,8 @@ def choose_targets(
     best_only: bool = False,
     emulated: bool = False,
 ) -> tuple[Target, ...]:
-    """Targets for names given by a user: by default every variant that runs here.
+    """Targets for names given by a user: by default every variant that runs here, of every backend
+    that is not for requests only.
 
     `best_only` takes the best variant of each backend where none is named; those that run only
     under an emulator are left out unless named, or wanted by `emulated`. What was named must exist
@@ -29,7 +30,8 @@ def choose_targets(
     """
     if any(":" in name for name in backends) and "" not in sys.path:
         sys.path.insert(0, "")  # module:Class of the folder one works in
-    known = {name: dict(provider(name).variants()) for name in _unique(backends) or providers()}
+    names = _unique(backends) or usual(providers())
+    known = {name: dict(provider(name).variants()) for name in names}
     if unknown := [v for v in variants if not any(v in found for found in known.values())]:
         options = {variant for found in known.values() for variant in found}
         raise UnknownBackendError(

@@ -16,7 +16,7 @@ from ..errors import KvassayError
 from ..gate import Question, judge
 from ..presets import PRESETS
 from ..records import read_records
-from ..registry import backends
+from ..registry import backends, providers, usual
 from ..rules import Outcome, Rule, rulebook
 from ..suite import Task
 from ..wording import figure, who
@@ -39,10 +39,12 @@ def list_all(verbose: Verbose = False) -> int:
     """Backends and variants with their availability, presets, suites and rules."""
     console = output()
     table = _table("Backends", "backend", "variant", "status", "reason")
+    judged = usual(providers())
     for name, variants in backends().items():
         for variant, state in variants.items():
             style = "green" if state.runs else "yellow"
-            table.add_row(name, variant, f"[{style}]{state.status}[/]", state.reason or "-")
+            reason = state.reason or ("-" if name in judged else f"on request: --backend {name}")
+            table.add_row(name, variant, f"[{style}]{state.status}[/]", reason)
     console.print(table)
     table = _table("Presets", "preset", "role", "spec")
     for preset in PRESETS.values():

@@ -15,7 +15,7 @@ from test_model_smollm2 import CHAT
 from kvassay import models, preset
 from kvassay.errors import ModelError
 from kvassay.models.onnx import Precision
-from kvassay.models.onnx.linear import Blocks, read_blocks
+from kvassay.models.onnx.linear import Blocks, read_stored, unpack
 from kvassay_backends.ort import backend as provider
 
 BOUND = 0.05
@@ -66,6 +66,20 @@ def test_logits_are_those_of_the_numpy_forward(
 
 
 @pytest.mark.model
+def test_inputs_in_eight_bits_choose_the_same_tokens(backend: Any, model: models.Model) -> None:
+    """Its products round the inputs, so logits differ; the first choice of every step does not."""
+    made = decoder(backend, model, "turbo", "int8")
+    tokens = encoded(model, TEXT)
+    with backend.prepare(preset("turbo", **model.config.shape)) as held:
+        attention = models.CacheAttention(held)
+        for step in (tokens[:-2], tokens[-2:-1], tokens[-1:]):
+            expected = model.forward(step, attention, made.length, last_only=True)[0]
+            found = made.step(step)
+            assert found.argmax() == expected.argmax()
+            assert np.corrcoef(found, expected)[0, 1] > 0.998
+
+
+@pytest.mark.model
 @pytest.mark.long
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_greedy_texts_are_those_of_the_numpy_forward(
@@ -85,8 +99,10 @@ def test_greedy_texts_are_those_of_the_numpy_forward(
 )
 def test_blocks_are_the_stored_weights(name: str, shape: tuple[int, int], bits: int) -> None:
     file = models.GGUFFile(models.find_default())
-    blocks = read_blocks(file, name, shape)
-    assert blocks is not None
+    stored = read_stored(file, name, shape)
+    assert stored is not None
+    assert stored.shape == shape
+    blocks = unpack(stored)
     assert (blocks.bits, blocks.shape) == (bits, shape)
     np.testing.assert_allclose(values(blocks), file.tensor(name, shape), rtol=1e-6, atol=1e-7)
 
@@ -95,7 +111,7 @@ def test_blocks_are_the_stored_weights(name: str, shape: tuple[int, int], bits: 
 def test_blocks_of_another_shape_are_refused() -> None:
     file = models.GGUFFile(models.find_default())
     with pytest.raises(ModelError, match="has shape"):
-        read_blocks(file, "blk.0.ffn_down.weight", (1536, 576))
+        read_stored(file, "blk.0.ffn_down.weight", (1536, 576))
 
 
 def test_packed_codes_are_in_the_order_of_the_operator() -> None:
