@@ -31,7 +31,10 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Path]:
     compile_c([*flags, str(SOURCE), *needed, "-o", str(built)])
 
     def with_fault(number: int) -> Path:
-        return Path(shutil.copyfile(built, folder / f"fault-{number:02}.so"))
+        path = folder / f"fault-{number:02}.so"
+        if not path.exists():  # one that is loaded must not be written again
+            shutil.copyfile(built, path)
+        return path
 
     return with_fault
 

@@ -128,6 +128,6 @@ int32_t kv_cache_restore(const kv_cache_config *config, const void *buffer, uint
 
 void kv_cache_get_stats(const kv_cache *cache, kv_stats *stats) {
   NEXT(kv_cache_get_stats)(cache, stats);
-  if (fault() == 25) stats->codes /= 2, stats->allocated -= stats->codes;
+  if (fault() == 25) stats->codes /= 2, stats->residual /= 2, stats->reserved = 0;
   if (fault() == 26) stats->ran = 0;
 }
