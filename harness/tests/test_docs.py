@@ -72,8 +72,11 @@ def test_the_site_builds_and_a_dead_link_stops_it(tmp_path: Path) -> None:
     done = build(tmp_path / "site")
     assert done.returncode == 0, done.stderr
     api = (tmp_path / "site" / "api.html").read_text(encoding="utf-8")
-    for name in ("Backend", "LifecycleBackend", "Spec", "VectorCodec", "Record"):
-        assert f'class="doc doc-object-name doc-class-name">{name}</span>' in api, name
+    for name in (
+        *("kvassay.protocol.Backend", "kvassay_backends.lifecycle.LifecycleBackend"),
+        *("kvassay.spec.Spec", "kvassay.vector_codec.VectorCodec", "kvassay.records.Record"),
+    ):
+        assert f'id="{name}"' in api, name
     (tmp_path / "docs").unlink()
     shutil.copytree(ROOT / "docs", tmp_path / "docs")
     (tmp_path / "docs" / "glossary.md").write_text("[gone](gone.md)", encoding="utf-8")
