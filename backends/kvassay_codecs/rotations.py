@@ -21,7 +21,7 @@ from .base import F32, F64
 _STREAM: Final = 0x524F54  # "ROT"
 #: Orders that head dims need, and the primes from which Paley's constructions make them (1933):
 #: order = prime + 1 where the prime is 3 modulo 4, order = 2 (prime + 1) where it is 1.
-_PALEY: Final = {12: 11, 20: 19, 28: 13, 36: 17, 44: 43, 60: 59}
+_PALEY: Final = {12: 11, 20: 19, 28: 13, 36: 17, 44: 43, 60: 59, 104: 103}
 
 KINDS: Final = ("dense", "one-round", "two-rounds", "paley", "turbovec", "hadamard", "none")
 
@@ -85,11 +85,11 @@ def _full(d: int) -> F64:
     odd = d // (d & -d)
     if odd == 1:
         return np.asarray(hadamard(d) / np.sqrt(d))
-    order = 4 * odd
-    if order not in _PALEY or d % order:
+    order = next((n for n in _PALEY if n % odd == 0 and d % n == 0), None)
+    if order is None:
         raise SpecError(
             f"rotation: no Hadamard matrix of order {d} is built here (powers of two times 1, 12, "
-            f"20, 28, 36, 44 or 60 are); use 'two-rounds', which exists for every head dim"
+            f"20, 28, 36, 44, 60 or 104 are); use 'two-rounds', which exists for every head dim"
         )
     return np.asarray(np.kron(_paley(_PALEY[order]), hadamard(d // order)) / np.sqrt(d))
 

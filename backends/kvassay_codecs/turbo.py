@@ -1,13 +1,15 @@
 """turbo: kvassay's own codec, as the reference backend encodes it (docs/numeric-contract.md).
 
 Two rounds of signs and Hadamard blocks, integer codebooks, one u8 scale a vector, keys centred by
-page. Nothing is re-implemented here: codes and scales come from the reference, in pages of 64
-tokens. The 64 bytes of a page's header are left out, as they are for every codec of this family.
+page. Nothing is re-implemented here: codes and scales come from the reference. The 64 bytes of a
+page's header are left out, as they are for every codec of this family.
+
+`choice` and the centre "rope" go beyond what a cache of a spec stores.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -15,23 +17,19 @@ from kvassay.codec import Codec as StreamCodec
 from kvassay.codec import parse_codec
 from kvassay.spec import SCALE_KINDS
 from kvassay.tiles import pack_keys, pack_values, unpack_keys, unpack_values
-from kvassay.vector_codec import RESIDUAL
 from kvassay_backends.reference import codebook, turbo
-from kvassay_backends.reference.encode import page_mean
 from kvassay_backends.reference.scales import Scales
 from kvassay_backends.reference.transform import KEYS, VALUES, Transform, read_gain
 
-from .base import F32, Codec, Held, Shape, f32, residual, with_residual
+from .base import F32, Held, Shape, f32
+from .centring import Paged
 
-PAGE: Final = 64
 
-
-class Turbo(Codec):
+class Turbo(Paged):
     """Codes in tiles, a u8 scale a vector and a float32 maximum a page, fp16 means of pages.
 
-    centre: "page" takes the mean of 64 tokens off and holds it; the default for keys. "none"
-    otherwise. scale: "u8", "u8log" or "fp16". rounds: of the transform, 1 or 2.
-    Tokens beyond the last whole page are fp16.
+    centre: "page" by default for keys, "none" for values; it and the others as `Paged` has them.
+    scale: "u8", "u8log" or "fp16". rounds: of the transform, 1 or 2.
     """
 
     paper = "docs/numeric-contract.md"
@@ -47,50 +45,32 @@ class Turbo(Codec):
         rounds: int = 2,
         **common: Any,
     ) -> None:
-        super().__init__(**common)
-        default = "page" if self.role == "key" else "none"
-        self.centre = self._choice("centre", centre or default, ("page", "none"))
+        default = "page" if common["role"] == "key" else "none"
+        super().__init__(centre=centre or default, **common)
         self.scale = self._choice("scale", scale, SCALE_KINDS)
         self.rounds = self._integer("rounds", rounds, 1, 2)
 
-    def _pack(self, x: F32) -> Held:
-        heads, tokens, d = x.shape
-        at = tokens - tokens % PAGE
-        if not at:
-            return residual(x)
-        stored = x[:, :at].astype(np.float16)  # as a cache gets them: through its fp16 residual
-        pages = stored.reshape(-1, PAGE, d)
-        held: Held = {}
-        centred = f32(pages)
-        if self.centre == "page":
-            means = page_mean(pages)
-            held["means"] = means.reshape(heads, -1, d)
-            centred = centred - f32(means)[:, np.newaxis]
-        coded = turbo.encode(
-            self._stream(), centred, self._transform(), self.scale, None, self.role == "key"
-        )
-        packer = pack_keys if self.role == "key" else pack_values
-        held["codes"] = packer(coded.codes, self._stream().splits(d))
-        held["scales"] = coded.scales.stored
+    def _pack_rest(self, x: F32) -> Held:
+        key, pages = self.role == "key", x.reshape(-1, self.page, self.head_dim)
+        coded = turbo.encode(self._stream(), pages, self._transform(), self.scale, None, key)
+        packer = pack_keys if key else pack_values
+        held: Held = {
+            "codes": packer(coded.codes, self._stream().splits(self.head_dim)),
+            "scales": coded.scales.stored,
+        }
         if coded.scales.maxima is not None:
             held["scale maxima"] = coded.scales.maxima
-        return held | residual(x[:, at:])
+        return held
 
-    def _unpack(self, held: Held, shape: Shape) -> F32:
-        heads, tokens, d = shape
-        at = tokens - tokens % PAGE
-        if not at:
-            return f32(held[RESIDUAL])
-        transform = self._transform()
+    def _unpack_rest(self, held: Held, shape: Shape) -> F32:
+        transform, d = self._transform(), self.head_dim
         unpacker = unpack_keys if self.role == "key" else unpack_values
-        codes = unpacker(held["codes"], self._stream().splits(d), PAGE)
+        codes = unpacker(held["codes"], self._stream().splits(d), self.page)
         c = f32(turbo.decode(codes, codebook.spans(self._stream(), d)))
         scales = Scales(self.scale, held["scales"], held.get("scale maxima"))
         factor = scales.factor * scales.unit[:, np.newaxis] * read_gain(transform.exponent)
-        pages = transform.inverse(c * factor[..., np.newaxis]).reshape(heads, -1, PAGE, d)
-        if self.centre == "page":
-            pages = pages + f32(held["means"])[:, :, np.newaxis]
-        return with_residual(pages.reshape(heads, at, d), held)
+        x: F32 = transform.inverse(c * factor[..., np.newaxis]).reshape(shape)
+        return x
 
     def _stream(self) -> StreamCodec:
         return parse_codec(f"turbo:{self.bits:g}", "keys")

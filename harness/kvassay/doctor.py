@@ -127,6 +127,8 @@ def tools() -> tuple[Tool, ...]:
              "the logic of AVX-512 without such a processor", "libsimde-dev", "simde"),
         Tool("ONNX Runtime", package("onnxruntime", "onnx"), "the backend of ONNX operators",
              pip="'kvassay[ort]'"),
+        Tool("distributed", package("distributed"), "runs on a cluster, with --dask",
+             pip="'kvassay[cluster]'"),
     )  # fmt: skip
 
 

@@ -98,5 +98,9 @@ class ModelError(KvassayError):
     """A model file that is missing, damaged or of an unsupported architecture."""
 
 
+class TensorsError(KvassayError):
+    """A file of captured tensors that is missing, damaged or not of the documented format."""
+
+
 class RecordError(KvassayError):
     """Records or rules that cannot be read: other schema version, missing field."""

@@ -49,13 +49,14 @@ class Verdict:
 class Kind:
     """What a backend says of itself: it promises bits, it keeps its caches in a linear memory, its
     files are those that this project ships, it was built and is no plain Python; and whether it
-    was held to a baseline."""
+    was held to a baseline, and judged on captured tensors."""
 
     exact: bool = True
     wasm: bool = False
     shipped: bool = False
     built: bool = True
     baseline: bool = False
+    tensors: bool = False
 
     @classmethod
     def of(cls, exact: bool, evidence: Mapping[str, Any]) -> Kind:
@@ -79,8 +80,9 @@ class Judgement:
 class Question:
     """What was asked: whom to judge, with which presets, by which rules. Empty suites: all.
 
-    `baseline` names the records that the run is held to, "" if none. With `judge_named` every
-    preset is judged, whatever its role: for a backend that has only what is a baseline here.
+    `baseline` names the records that the run is held to, `tensors` the file of captured tensors, ""
+    if none. With `judge_named` every preset is judged, whatever its role: for a backend that has
+    only what is a baseline here.
     """
 
     scope: str
@@ -89,6 +91,7 @@ class Question:
     suites: tuple[str, ...] = ()
     depth: Depth = "default"
     baseline: str = ""
+    tensors: str = ""
     judge_named: bool = False
 
     def role(self, preset: str) -> str:
@@ -110,6 +113,7 @@ class Question:
             "presets": list(self.presets),
             "suites": list(self.suites),
             "baseline": self.baseline,
+            "tensors": self.tensors,
             "judge_named": self.judge_named,
         }
 
@@ -139,6 +143,7 @@ class Question:
                 presets=tuple(str(name) for name in detail["presets"]),
                 suites=tuple(str(name) for name in detail["suites"]),
                 baseline=str(detail.get("baseline", "")),
+                tensors=str(detail.get("tensors", "")),
                 judge_named=bool(detail.get("judge_named", False)),
             )
         except (KeyError, TypeError, ValueError) as error:
@@ -198,6 +203,8 @@ def applies(rule: Rule, kind: Kind, preset: str) -> bool:
         "shipped": kind.shipped,
         "built": kind.built,
         "baseline": kind.baseline,
+        "tensors": kind.tensors,
+        "foreign": preset not in PRESETS and preset not in STORED_MODES,
     }
     return all(kinds[requirement] for requirement in rule.requires)
 
@@ -221,7 +228,11 @@ def _verdict(
     book: Rulebook,
 ) -> Verdict:
     scope = question.scope
-    kind = replace(kind_of(records, target), baseline=bool(question.baseline))
+    kind = replace(
+        kind_of(records, target),
+        baseline=bool(question.baseline),
+        tensors=bool(question.tensors),
+    )
     mine = [record for record in records if concerns(record, target, preset)]
     outcomes = tuple(_outcome(rule, mine, scope, kind, preset) for rule in rules)
     needed = [rule for rule in rules if applies(rule, kind, preset) and rule.in_scope(scope)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
@@ -51,6 +52,9 @@ PRESETS: Final = MappingProxyType(
     }
 )
 
+#: Fields of a spec that a model decides.
+_SHAPE: Final = ("layers", "kv_heads", "query_heads", "head_dim")
+
 #: Ways to store vectors (docs/retrieval.md), judged like presets: codes alone, codes with an exact
 #: re-rank of the best, and the fallback of a byte a component.
 STORED_MODES: Final = (
@@ -62,8 +66,22 @@ STORED_MODES: Final = (
 def preset(name: str, **shape: Any) -> Spec:
     """The Spec of a preset with the given shape; any spec field in `shape` overrides the preset's.
 
-    Raises SpecError for an unknown preset or field.
+    A name may change fields itself, `turbo,keys=turbo:4,window=32`: an arm of an experiment,
+    judged like one. Raises SpecError for an unknown preset or field.
     """
-    if name not in PRESETS:
-        raise SpecError(f"no preset {name!r}{did_you_mean(name, PRESETS)}")
-    return Spec.from_dict({**PRESETS[name].fields, **shape})
+    base, *changes = name.split(",")
+    if base not in PRESETS:
+        raise SpecError(f"no preset {base!r}{did_you_mean(base, PRESETS)}")
+    return Spec.from_dict({**PRESETS[base].fields, **_changes(name, changes), **shape})
+
+
+def _changes(name: str, changes: Sequence[str]) -> dict[str, str | int]:
+    found: dict[str, str | int] = {}
+    for change in changes:
+        field, given, value = change.partition("=")
+        if not given or not value or field in found:
+            raise SpecError(f"preset {name!r}: {change!r} must be field=value, each field once")
+        if field in _SHAPE:
+            raise SpecError(f"preset {name!r}: {field} belongs to the model, not to a preset")
+        found[field] = int(value) if value.isdecimal() else value
+    return found

@@ -97,11 +97,11 @@ def _jsonable(value: Any) -> Any:
 
 class RecordWriter:
     """Appends records to a JSON-lines file, flushed one by one, so that an interrupted run keeps
-    them."""
+    them. append: behind what the file holds already, instead of anew."""
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], append: bool = False) -> None:
         self.path = Path(path)
-        self._stream = self.path.open("w", encoding="utf-8")
+        self._stream = self.path.open("a" if append else "w", encoding="utf-8")
 
     def write(self, records: Iterable[Record]) -> None:
         """Append records and flush."""

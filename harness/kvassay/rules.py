@@ -32,6 +32,8 @@ REQUIREMENTS: Final = (
     "shipped",
     "built",
     "baseline",
+    "tensors",
+    "foreign",
 )
 STATISTICS: Final[Mapping[str, Callable[[Sequence[float]], float]]] = {
     "max": max,

@@ -12,13 +12,14 @@ from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
+from .answers import Answers
 from .errors import KvassayError, UnknownBackendError
 from .gate import RUN, Question
 from .machine import availability_records, machine_record
 from .pool import IsolatedPool, WorkerDied, WorkerTimeout, default_jobs
 from .records import Record
 from .registry import provider
-from .suite import Depth, Request, Suite, Target, Task, suites
+from .suite import Concluding, Depth, Request, Suite, Target, Task, suites
 
 #: Seconds a task may take; the longest of the shipped suites takes about a tenth of it.
 DEFAULT_TIMEOUT: Final = 1800.0
@@ -91,6 +92,16 @@ def opening_records(question: Question) -> list[Record]:
         detail=question.to_detail(),
     )
     return [request, machine_record(), *availability_records()]
+
+
+def concluding_records(found: Iterable[Suite], records: Sequence[Record]) -> list[Record]:
+    """What suites conclude from the records of all their tasks together."""
+    return [
+        record
+        for suite in found
+        if isinstance(suite, Concluding)
+        for record in suite.conclude(records)
+    ]
 
 
 def collect_tasks(found: Iterable[Suite], request: Request) -> list[Task]:
@@ -175,8 +186,11 @@ def run(
     timeout: float = DEFAULT_TIMEOUT,
     executor: Executor | None = None,
     watch: Watch | None = None,
+    answers: Answers | None = None,
 ) -> Summary:
     """Run tasks, longest first, and give their records to `sink` as they come.
+
+    Those that `answers` has already are not run again, and what others measure is kept there.
 
     Those that must run alone come last, one at a time, in a worker process whatever the executor.
 
@@ -189,8 +203,9 @@ def run(
     began = time.monotonic()
     summary = Summary(len(tasks))
     left = dict.fromkeys(range(len(tasks)))
-    state = _State(tasks, sink, watch, summary, left)
+    state = _State(tasks, sink, watch, summary, left, answers)
     try:
+        state.recall()
         if executor is not None:
             state.drain(executor, alone=False)
         for alone in (False, True):
@@ -213,6 +228,16 @@ class _State:
     watch: Watch | None
     summary: Summary
     left: dict[int, None]
+    answers: Answers | None = None
+
+    def recall(self) -> None:
+        """Take what was measured before."""
+        if self.answers is None:
+            return
+        for index in list(self.left):
+            kept = self.answers.find(self.tasks[index])
+            if kept is not None:
+                self._finish(index, Answer(kept.records, kept.seconds))
 
     def drain_isolated(self, jobs: int, timeout: float, alone: bool) -> None:
         """Run what is left and must run alone, or need not, in worker processes."""
@@ -245,6 +270,12 @@ class _State:
         if isinstance(error, BrokenExecutor):
             return
         answer = _failure(error) if error is not None else future.result()
+        if self.answers is not None and not answer.error:
+            self.answers.keep(task, answer.records, answer.seconds)
+        self._finish(index, answer)
+
+    def _finish(self, index: int, answer: Answer) -> None:
+        task = self.tasks[index]
         again = command(task)
         del self.left[index]
         self.summary.done += 1

@@ -11,7 +11,7 @@ import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal, Protocol, runtime_checkable
 
 from .errors import RegistryError, UnknownBackendError
 from .records import Record
@@ -33,13 +33,14 @@ class Target:
 
 @dataclass(frozen=True)
 class Request:
-    """What to measure."""
+    """What to measure. `tensors` is the path of a file of captured tensors, "" if none."""
 
     targets: tuple[Target, ...]
     presets: tuple[str, ...]
     depth: Depth = "default"
     scope: str = "default"
     model: str = "smollm2-135m"
+    tensors: str = ""
 
 
 @dataclass(frozen=True)
@@ -76,12 +77,22 @@ class Suite(Protocol):
     """What an entry point of the group `kvassay.suites` names.
 
     One that has a `scope` other than "default" runs only in a gate of that scope, and by its name.
+    One that has `needs_tensors` runs only where captured tensors are given.
     """
 
     name: str
 
     def tasks(self, request: Request) -> Sequence[Task]:
         """The tasks for a request; never empty for a non-empty request."""
+        ...
+
+
+@runtime_checkable
+class Concluding(Protocol):
+    """A suite that has more to say when all its tasks have run."""
+
+    def conclude(self, records: Sequence[Record]) -> list[Record]:
+        """Further records: a pure function of those of a run."""
         ...
 
 
@@ -98,6 +109,12 @@ def suites() -> dict[str, Suite]:
 def in_scope(suite: Suite, scope: str) -> bool:
     """Whether a gate of that scope runs the suite without being told."""
     return getattr(suite, "scope", "default") in ("default", scope)
+
+
+def wanted(suite: Suite, request: Request) -> bool:
+    """Whether a gate that names no suite runs this one for the request."""
+    given = bool(request.tensors) or not getattr(suite, "needs_tensors", False)
+    return given and in_scope(suite, request.scope)
 
 
 def get_suite(name: str) -> Suite:

@@ -16,6 +16,8 @@ from kvassay.suite import Request, Target, Task
 TARGET = Target("reference", "scalar")
 PRESET = "turbo"
 STORED = "stored-4"
+#: A preset of nobody here: a format of somebody's own.
+FOREIGN = "q8_0"
 STAGES = ("math", "one layer", "tiny transformer")
 
 
@@ -61,19 +63,25 @@ def bad_values(rule: Rule) -> list[float]:
 
 def preset_for(rule: Rule) -> str:
     """A preset that the rule concerns."""
+    if "foreign" in rule.requires:
+        return FOREIGN
     return STORED if "stored" in rule.requires else PRESET
 
 
 def good_records(
-    exact: bool = True, scope: str = "default", wasm: bool = False, stored: bool = False
+    exact: bool = True,
+    scope: str = "default",
+    wasm: bool = False,
+    stored: bool = False,
+    foreign: bool = False,
 ) -> list[Record]:
     """Records that pass every rule of a scope, with all required stages."""
-    preset = STORED if stored else PRESET
+    preset = FOREIGN if foreign else STORED if stored else PRESET
     records = [declared(exact, wasm)]
     for rule in rulebook().rules:
         wanted = {"exact": exact, "bounded": not exact, "quantized": True, "scaled": True}
-        wanted.update(stored=stored, wasm=wasm, native=not wasm)
-        wanted.update(shipped=True, built=True, baseline=True)
+        wanted.update(stored=stored, foreign=foreign, wasm=wasm, native=not wasm)
+        wanted.update(shipped=True, built=True, baseline=True, tensors=True)
         if rule.in_scope(scope) and all(wanted[name] for name in rule.requires):
             value = good_value(rule)
             records.append(make(rule.check, value, subject=rule.subject, preset=preset))
@@ -83,19 +91,22 @@ def good_records(
 
 def kind_for(rule: Rule) -> dict[str, bool]:
     """What `good_records` must be told to be judged by this rule."""
-    kinds = {name: name in rule.requires for name in ("wasm", "stored")}
+    kinds = {name: name in rule.requires for name in ("wasm", "stored", "foreign")}
     return {"exact": "bounded" not in rule.requires, **kinds}
 
 
-def question(scope: str = "default", *presets: str, baseline: str = "") -> Question:
+def question(
+    scope: str = "default", *presets: str, baseline: str = "", tensors: str = ""
+) -> Question:
     """TARGET with PRESET, or with the presets given."""
-    return Question(scope, (TARGET,), presets or (PRESET,), baseline=baseline)
+    return Question(scope, (TARGET,), presets or (PRESET,), baseline=baseline, tensors=tensors)
 
 
 def question_for(rule: Rule) -> Question:
     """A question that this rule answers."""
     baseline = "b.jsonl" if "baseline" in rule.requires else ""
-    return question(rule.scope, preset_for(rule), baseline=baseline)
+    tensors = "t.safetensors" if "tensors" in rule.requires else ""
+    return question(rule.scope, preset_for(rule), baseline=baseline, tensors=tensors)
 
 
 # --- tasks ----------------------------------------------------------------------------------------

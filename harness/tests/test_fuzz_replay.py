@@ -42,7 +42,7 @@ def build(name: str, folder: Path) -> Path:
 
 
 def test_every_c_target_has_inputs() -> None:
-    assert C_TARGETS == ["attend", "cache", "dump", "encode", "page"]
+    assert C_TARGETS == ["attend", "cache", "dump", "encode", "page", "retrieval"]
 
 
 @pytest.mark.parametrize("name", C_TARGETS)

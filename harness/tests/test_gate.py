@@ -21,6 +21,9 @@ def test_all_rules_pass() -> None:
     assert (verdict.decision, verdict.role, verdict.stage) == ("PASS", "product", STAGES[-1])
     assert verdict.named("outside scope") == (
         "quality.chat_nll_rise",
+        "quality.task_harm",
+        "quality.task_kl",
+        "quality.safety_agreement",
         "performance.transform_cost",
         "browser.mismatches",
         "browser.time_ratio",

@@ -1,4 +1,4 @@
-"""The C test programs of the cache, linked against the built library: what they use is exported."""
+"""C test programs of cache and stored vectors on the built library: what they use is exported."""
 
 import subprocess
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from native_tools import BUILT, SOURCES, compile_c
 
-PROGRAMS = sorted((SOURCES / "tests").glob("cache_*.c"))
+PROGRAMS = [*sorted((SOURCES / "tests").glob("cache_*.c")), SOURCES / "tests" / "retrieval.c"]
 FLAGS = ["-std=c11", "-O1", "-Wall", "-Wextra", "-Werror", "-pthread"]
 
 
@@ -19,7 +19,7 @@ def run(source: Path, folder: Path) -> None:
 
 
 def test_there_are_programs() -> None:
-    assert len(PROGRAMS) >= 4
+    assert len(PROGRAMS) >= 5
 
 
 @pytest.mark.parametrize("source", PROGRAMS, ids=lambda path: path.stem)

@@ -19,6 +19,7 @@ from .build_info import (
     BOUNDED_HEADER_NAME,
     HEADER_NAME,
     LIBRARY_DIR,
+    RETRIEVAL_HEADER_NAME,
     SHARE_HEADER_NAME,
     SOURCE_DIR,
 )
@@ -87,9 +88,19 @@ def interface() -> Any:
 @cache
 def sharing_interface() -> Any:
     """What kvassay_share.h adds to it."""
+    return _addition(SHARE_HEADER_NAME)
+
+
+@cache
+def retrieval_interface() -> Any:
+    """What kvassay_retrieval.h adds to it."""
+    return _addition(RETRIEVAL_HEADER_NAME)
+
+
+def _addition(header: str) -> Any:
     ffi = cffi.FFI()
     ffi.include(interface())
-    ffi.cdef(declarations(header_path(SHARE_HEADER_NAME).read_text(encoding="utf-8")))
+    ffi.cdef(declarations(header_path(header).read_text(encoding="utf-8")))
     return ffi
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
-from functools import cache
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -14,9 +15,8 @@ from kvassay.protocol import Availability
 from kvassay.retrieval import Affine, Stored, VectorCode
 
 from . import backend
-from .abi import Library, declarations, header_path, interface
+from .abi import Library, retrieval_interface
 from .backend import LibraryBackend
-from .build_info import RETRIEVAL_HEADER_NAME
 from .failures import check
 
 F32 = NDArray[np.float32]
@@ -24,15 +24,8 @@ U8 = NDArray[np.uint8]
 Rows = NDArray[np.int64]
 
 _ALIGN: Final = 64
-
-
-@cache
-def retrieval_interface() -> Any:
-    """What kvassay_retrieval.h adds to the interface of kvassay.h."""
-    ffi = interface().__class__()
-    ffi.include(interface())
-    ffi.cdef(declarations(header_path(RETRIEVAL_HEADER_NAME).read_text(encoding="utf-8")))
-    return ffi
+#: Results of a search whose memory is kept for the next one.
+_KEPT: Final = 4096
 
 
 class Block:
@@ -48,8 +41,33 @@ class Block:
         self.pointer = ffi.cast("void *", self._bytes.ctypes.data + start)
 
 
+@dataclass(frozen=True, eq=False)
+class _Ready:
+    """A search but for its mask and its queries: arguments of C, and where results go."""
+
+    code: VectorCode
+    affine: Affine | None
+    stored: Stored
+    size: tuple[int, int]
+    before: tuple[Any, ...]
+    after: tuple[Any, ...]
+    scores: F32
+    rows: Rows
+    kept: tuple[Any, ...]
+    """What C reads and writes beside them."""
+
+
+class _Desk(threading.local):
+    """What one thread works with."""
+
+    def __init__(self, ffi: Any) -> None:
+        self.error = ffi.new("kv_error *")
+        self.plan: tuple[VectorCode, Affine | None, Block] | None = None
+        self.ready: _Ready | None = None
+
+
 class NativeScorer:
-    """One variant of the library."""
+    """One variant of the library. Several threads may search at once."""
 
     name = "native"
 
@@ -67,17 +85,15 @@ class NativeScorer:
                 f"{library.path}: retrieval version {found}, this kvassay needs "
                 f"{self._lib.KV_RETRIEVAL_VERSION}; build the library against its header"
             )
-        self._error = self._ffi.new("kv_error *")
+        self._search = self._lib.kv_retrieval_search
         self._types = {name: self._ffi.typeof(text) for name, text in _POINTERS.items()}
-        self._made: tuple[VectorCode, Affine | None, Block] | None = None
-        self._read: tuple[Stored, tuple[Any, ...]] | None = None
-        self._scratch: Block | None = None
+        self._desk = _Desk(self._ffi)
 
     def rotate(self, code: VectorCode, x: F32) -> F32:
         """x (n, dim) as (n, channels), unscaled."""
         y = np.empty((len(x), code.channels), np.float32)
         plan = self._plan(code, None)
-        self._call("rotate", plan, 1, plan.pointer, self._at(x), len(x), self._at(y))
+        self._call(self._lib.kv_retrieval_rotate, plan, self._at(x), len(x), self._at(y))
         return y
 
     def encode(self, code: VectorCode, affine: Affine | None, x: F32) -> tuple[U8, F32]:
@@ -85,10 +101,8 @@ class NativeScorer:
         codes = np.empty((len(x), code.channels), np.uint8)
         scales = np.empty(len(x), np.float32)
         plan = self._plan(code, affine)
-        self._call(
-            *("encode", plan, 1, plan.pointer, self._at(x), len(x)),
-            *(self._at(codes), self._at(scales)),
-        )
+        out = self._at(codes), self._at(scales)
+        self._call(self._lib.kv_retrieval_encode, plan, self._at(x), len(x), *out)
         return codes, scales
 
     def search(
@@ -101,51 +115,69 @@ class NativeScorer:
         allowed: U8 | None,
     ) -> tuple[F32, Rows]:
         """The k best for each row of q: scores and rows."""
-        scores = np.empty((len(q), k), np.float32)
-        rows = np.empty((len(q), k), np.int64)
+        desk = self._desk
+        ready = desk.ready
+        if (
+            ready is None
+            or ready.stored is not stored
+            or ready.code is not code
+            or ready.affine is not affine
+            or ready.size != (len(q), k)
+        ):
+            desk.ready = None  # frees what it keeps before as much is taken again
+            ready = self._prepare(code, affine, stored, len(q), k)
         mask = self._ffi.NULL if allowed is None else self._at(allowed)
+        done = self._search(*ready.before, mask, self._at(q), *ready.after)
+        if done:
+            check(self._library, done, desk.error)
+        if len(q) * k > _KEPT:
+            return ready.scores, ready.rows
+        desk.ready = ready
+        return ready.scores.copy(), ready.rows.copy()
+
+    def _prepare(
+        self, code: VectorCode, affine: Affine | None, stored: Stored, count: int, k: int
+    ) -> _Ready:
+        """To name everything to C takes as long as a search of a thousand vectors: once."""
         plan = self._plan(code, affine)
-        self._call(
-            *("search", plan, len(q), plan.pointer),
-            *(*self._stored(stored), mask, self._at(q), len(q), k),
-            *(self._at(scores), self._at(rows)),
+        scratch = self._scratch(plan, count)
+        scores, rows = np.empty((count, k), np.float32), np.empty((count, k), np.int64)
+        tiles = self._ffi.cast("uint8_t *", stored.tiles.ctypes.data)  # slabs may lie apart
+        before = (plan.pointer, tiles, stored.tiles.strides[0], self._at(stored.scales))
+        out = (self._at(scores), self._at(rows), scratch.pointer, scratch.size, self._desk.error)
+        return _Ready(
+            *(code, affine, stored, (count, k), (*before, stored.count), (count, k, *out)),
+            *(scores, rows, (plan, scratch)),
         )
-        return scores, rows
 
     def _at(self, array: NDArray[Any]) -> Any:
         """Its first byte, read-only or not; whoever calls keeps it alive."""
         return self._ffi.from_buffer(self._types[array.dtype.char], array)
 
-    def _stored(self, stored: Stored) -> tuple[Any, ...]:
-        """The arguments that say what is read, made once for as long as it stays the same."""
-        if self._read is None or self._read[0] is not stored:
-            tiles = self._ffi.cast("uint8_t *", stored.tiles.ctypes.data)  # slabs may lie apart
-            scales = self._at(stored.scales)
-            self._read = (stored, (tiles, stored.tiles.strides[0], scales, stored.count))
-        return self._read[1]
-
     def _plan(self, code: VectorCode, affine: Affine | None) -> Block:
         """Tables, made once for each code and calibration in a row."""
-        if self._made is not None and self._made[0] is code and self._made[1] is affine:
-            return self._made[2]
+        desk = self._desk
+        if desk.plan is not None and desk.plan[0] is code and desk.plan[1] is affine:
+            return desk.plan[2]
         spec = self._ffi.new("kv_retrieval_spec *", (code.dim, code.bits, code.seed))
         plan = Block(self._ffi, self._lib.kv_retrieval_plan_bytes(spec))
         null = self._ffi.NULL
-        shift, gain = (self._at(affine.shift), self._at(affine.gain)) if affine else (null, null)
+        shift = self._at(affine.shift) if affine else null
+        gain = self._at(affine.gain) if affine and affine.gain is not None else null
         done = self._lib.kv_retrieval_plan_init(
-            spec, shift, gain, self.variant.encode(), plan.pointer, plan.size, self._error
+            spec, shift, gain, self.variant.encode(), plan.pointer, plan.size, desk.error
         )
-        check(self._library, done, self._error)
-        self._made = (code, affine, plan)
+        check(self._library, done, desk.error)
+        desk.plan = (code, affine, plan)
         return plan
 
-    def _call(self, name: str, plan: Block, queries: int, *arguments: Any) -> None:
-        needed = self._lib.kv_retrieval_scratch_bytes(plan.pointer, queries)
-        if self._scratch is None or self._scratch.size < needed:
-            self._scratch = Block(self._ffi, needed)
-        function = getattr(self._lib, f"kv_retrieval_{name}")
-        done = function(*arguments, self._scratch.pointer, self._scratch.size, self._error)
-        check(self._library, done, self._error)
+    def _scratch(self, plan: Block, queries: int) -> Block:
+        return Block(self._ffi, self._lib.kv_retrieval_scratch_bytes(plan.pointer, queries))
+
+    def _call(self, function: Any, plan: Block, *arguments: Any) -> None:
+        scratch, error = self._scratch(plan, 1), self._desk.error
+        done = function(plan.pointer, *arguments, scratch.pointer, scratch.size, error)
+        check(self._library, done, error)
 
 
 #: C arrays by numpy's letter; int64 is "l" or "q", as the platform's long has it.

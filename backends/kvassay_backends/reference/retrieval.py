@@ -96,7 +96,10 @@ class ReferenceScorer:
         bias = np.zeros(len(q), np.float32)
         if affine is not None:
             bias = single(d16(z, affine.shift) * read)
-            z = single(z * _step(code, affine))
+            if affine.gain is None:
+                bias = single(bias * read)
+            else:
+                z = single(z * _step(code, affine.gain))
         query = integer_vector(z, TURBO_BOUND)
         factor = single(query.qs * read)[:, np.newaxis]
         scores = np.empty((len(q), stored.count), np.float32)
@@ -105,8 +108,10 @@ class ReferenceScorer:
             centroids = _tables(code).span.centroids[_codes(code, stored, start, end)]
             sums = integer_dot(query.qi, centroids.T).astype(np.float32)
             su = stored.scales[start:end]
-            if affine is None:
+            if affine is None or affine.gain is None:
                 scores[:, start:end] = single(single(sums * su) * factor)
+                if affine is not None:
+                    scores[:, start:end] = single(scores[:, start:end] + bias[:, np.newaxis])
             else:
                 moved = single(single(sums * factor) + bias[:, np.newaxis])
                 scores[:, start:end] = single(moved * su)
@@ -114,10 +119,12 @@ class ReferenceScorer:
 
 
 def _encode(code: VectorCode, affine: Affine | None, y: F32) -> tuple[U8, F32]:
+    if affine is not None and affine.gain is None:
+        y = single(y - affine.shift)
     n2 = d16(y, y)
     zero = n2 == 0
     sigma = np.sqrt(single(n2 * const(1 / code.channels)))
-    if affine is None:
+    if affine is None or affine.gain is None:
         codes, along = _nearest(code, y, sigma)
         scales = single(n2 / np.where(zero, np.float32(1), along))
     else:
@@ -125,7 +132,7 @@ def _encode(code: VectorCode, affine: Affine | None, y: F32) -> tuple[U8, F32]:
         u = single(single(w - affine.shift) * affine.gain)
         th = np.broadcast_to(_tables(code).span.thresholds, (len(y), 2 ** (code.bits - 1) - 1))
         codes = _quantize(code, u, th)
-        towards = single(single(_centroids(code, codes) * _step(code, affine)) + affine.shift)
+        towards = single(single(_centroids(code, codes) * _step(code, affine.gain)) + affine.shift)
         e = np.where(zero, np.float32(1), d16(w, towards))
         with np.errstate(divide="ignore"):  # e = 0 gives an infinite scale, which add refuses
             scales = single(single(d16(w, w) / e) * sigma)
@@ -150,9 +157,9 @@ def _nearest(code: VectorCode, y: F32, sigma: F32) -> tuple[U8, F32]:
     return codes, along
 
 
-def _step(code: VectorCode, affine: Affine) -> F32:
+def _step(code: VectorCode, gain: F32) -> F32:
     """What one unit of the centroids is worth in each channel, in units of the root mean square."""
-    return single(const(code.unit) / affine.gain)
+    return single(const(code.unit) / gain)
 
 
 def _quantize(code: VectorCode, w: F32, thresholds: F32) -> U8:

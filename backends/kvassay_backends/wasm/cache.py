@@ -96,7 +96,7 @@ class WasmCache(Cache):
             self.instance.check(
                 *("kv_cache_attend", self.pointer, layer, room, len(queries), room + size)
             )
-            self.instance.memory.read_floats(room + size, out)
+            self.instance.memory.read_array(room + size, out)
         return out.reshape(q.shape)
 
     def scores(self, layer: int, q: FloatArray) -> FloatArray:
@@ -110,7 +110,7 @@ class WasmCache(Cache):
             result = room + query.nbytes
             self.instance.check("kv_cache_scores", self.pointer, layer, room, result, floats)
             out: FloatArray = np.empty((self.spec.query_heads, length), np.float32)
-            self.instance.memory.read_floats(result, out)
+            self.instance.memory.read_array(result, out)
         return out
 
     @property

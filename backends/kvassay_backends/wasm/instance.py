@@ -15,9 +15,9 @@ from kvassay.errors import CacheMemoryError, KvassayError, UnavailableError
 from ..native.abi import UNPROMISED, check_bound, needed
 from ..native.failures import failure
 from .faults import ModuleFault
-from .layout import POINTER, constants, layout, signatures
+from .layout import POINTER, constants, layout
 from .memory import PAGE, LinearMemory
-from .module import EXTRAS, Module, engine, load_wasmtime
+from .module import Module, callable_exports, engine, load_wasmtime
 
 _VERSIONS: Final = (
     ("abi_version", "KV_ABI_VERSION"),
@@ -99,7 +99,7 @@ class Instance:
         with self._faults("instantiation"):
             started = self._wasmtime.Instance(self._store, module.compiled, [])
         self._exports = exports = started.exports(self._store)
-        known = {**signatures(), **EXTRAS}
+        known = callable_exports()
         self._functions = {name: exports[name] for name in module.exports & known.keys()}
         self._masks = {name: _mask(known[name][1]) for name in self._functions}
         self.memory = LinearMemory(self._store, exports["memory"])

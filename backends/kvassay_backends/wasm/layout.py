@@ -1,7 +1,7 @@
-"""Structs, functions and constants of kvassay.h as a wasm32 module has them.
+"""Structs, functions and constants of the headers as a wasm32 module has them.
 
-The header stays the only description: cffi parses it, and this module lays its structs out again
-with pointers of four bytes.
+They stay the only description: cffi parses them, and this module lays their structs out again with
+pointers of four bytes.
 """
 
 from __future__ import annotations
@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
-from ..native.abi import declarations, header_path, interface
-from ..native.build_info import BOUNDED_HEADER_NAME, HEADER_NAME
+from ..native.abi import declarations, header_path, retrieval_interface
+from ..native.build_info import BOUNDED_HEADER_NAME, HEADER_NAME, RETRIEVAL_HEADER_NAME
 
 POINTER: Final = 4
-_CONSTANT: Final = re.compile(r"#define (KV_\w+) (\d+)")
 #: Size and `struct` letter of the primitive types that the header uses.
 _PRIMITIVES: Final = {
     "int8_t": (1, "b"),
@@ -72,10 +71,10 @@ class Layout:
 
 @cache
 def layout(name: str) -> Layout:
-    """The layout of a struct of the header, by its name."""
+    """The layout of a struct of either header, by its name."""
     fields: dict[str, Field] = {}
     end, widest = 0, 1
-    for member, described in interface().typeof(name).fields:
+    for member, described in retrieval_interface().typeof(name).fields:
         size, align, format_ = _measure(described.type)
         offset = -(-end // align) * align
         fields[member] = Field(offset, size, format_)
@@ -103,24 +102,36 @@ def _measure(type_: Any) -> tuple[int, int, str]:
 @cache
 def constants() -> dict[str, int]:
     """The integer constants of the headers by name."""
-    texts = (header_path(name).read_text("utf-8") for name in (HEADER_NAME, BOUNDED_HEADER_NAME))
-    found = (pair for text in texts for pair in _CONSTANT.findall(declarations(text)))
-    return {name: int(value) for name, value in found}
+    headers = (HEADER_NAME, RETRIEVAL_HEADER_NAME, BOUNDED_HEADER_NAME)
+    text = "".join(map(_declared, headers))
+    return {name: int(value) for name, value in re.findall(r"#define (KV_\w+) (\d+)", text)}
+
+
+Signatures = dict[str, tuple[tuple[str, ...], tuple[str, ...]]]
 
 
 @cache
-def signatures() -> dict[str, tuple[tuple[str, ...], tuple[str, ...]]]:
-    """Parameters and results of each function of the header, as WebAssembly types."""
-    text = re.sub(r"/\*.*?\*/", "", declarations(header_path().read_text("utf-8")), flags=re.S)
+def signatures(header: str = HEADER_NAME) -> Signatures:
+    """Parameters and results of each function of a header, as WebAssembly types."""
+    text = re.sub(r"/\*.*?\*/", "", _declared(header), flags=re.S)
     text = re.sub(r"typedef struct \w+ \{.*?\}\s*\w+;", "", text, flags=re.S)
-    found: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {}
+    found: Signatures = {}
     for declaration in re.findall(r"^[^#;{}]*?\bkv_\w+\([^;]*\);", text, flags=re.S | re.M):
         name = re.findall(r"\b(kv_\w+)\(", declaration)[0]
         pointer = declaration.replace(f"{name}(", "(*)(", 1).rstrip(";").strip()
-        type_ = interface().typeof(" ".join(pointer.split()))
+        type_ = retrieval_interface().typeof(" ".join(pointer.split()))
         result = () if type_.result.kind == "void" else (_value_type(type_.result),)
         found[name] = (tuple(_value_type(argument) for argument in type_.args), result)
     return found
+
+
+def retrieval_signatures() -> Signatures:
+    """The same of kvassay_retrieval.h, which a module of caches may leave out."""
+    return signatures(RETRIEVAL_HEADER_NAME)
+
+
+def _declared(header: str) -> str:
+    return declarations(header_path(header).read_text("utf-8"))
 
 
 def _value_type(type_: Any) -> str:

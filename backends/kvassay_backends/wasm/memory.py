@@ -46,7 +46,7 @@ class LinearMemory:
         """A copy of `size` bytes."""
         return ctypes.string_at(self._address(offset, size), size)
 
-    def read_floats(self, offset: int, out: NDArray[np.float32]) -> None:
+    def read_array(self, offset: int, out: NDArray[Any]) -> None:
         """Fill a C-contiguous array."""
         source = self._address(offset, out.nbytes)
         ctypes.memmove(out.ctypes.data, source, out.nbytes)

@@ -16,7 +16,7 @@ from kvassay.errors import UnavailableError
 
 from ..native.abi import needed
 from .faults import ModuleFault
-from .layout import signatures
+from .layout import Signatures, retrieval_signatures, signatures
 
 if TYPE_CHECKING:
     import wasmtime
@@ -39,6 +39,11 @@ EXTRAS: Final = {
 }
 #: Of these, what a host cannot do without: it has to put tokens somewhere.
 REQUIRED: Final = ("kv_wasm_alloc", "kv_wasm_free")
+
+
+def callable_exports() -> Signatures:
+    """Everything that a module may export for this host to call, with its type."""
+    return {**signatures(), **retrieval_signatures(), **EXTRAS}
 
 
 def installed() -> bool:
@@ -129,8 +134,7 @@ def _check_exports(path: Path, compiled: Any) -> frozenset[str]:
     found = {export.name: _type(export.type) for export in compiled.exports}
     if found.get("memory") != "memory":
         raise ModuleFault(f"{path.name}: exports no memory named 'memory'", kind="export")
-    known = {**signatures(), **EXTRAS}
-    for name, expected in known.items():
+    for name, expected in callable_exports().items():
         if name not in found and not _always(name):
             continue
         if found.get(name) != expected:
@@ -144,7 +148,7 @@ def _check_exports(path: Path, compiled: Any) -> frozenset[str]:
 
 def _always(name: str) -> bool:
     """Whether every module needs an export, be it a whole cache or kernels."""
-    return name in REQUIRED or (name not in EXTRAS and needed(name, True) and needed(name, False))
+    return name in REQUIRED or (name in signatures() and needed(name, True) and needed(name, False))
 
 
 def _type(type_: Any) -> Any:

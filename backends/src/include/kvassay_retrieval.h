@@ -26,7 +26,8 @@ typedef struct kv_retrieval_spec {
 int32_t kv_retrieval_version(void);
 
 /* A plan: tables of a spec, 64-byte aligned memory of the caller; its bytes may be moved. 0 bytes: no such spec.
- * shift and gain, [channels] each, are a calibration, or both NULL. variant NULL: the fastest that runs here. */
+ * shift and gain, [channels] each, are a calibration; shift alone is a mean, in the units of rotate, that is taken off; or
+ * both are NULL. variant NULL: the fastest that runs here. */
 uint64_t kv_retrieval_plan_bytes(const kv_retrieval_spec *spec);
 int32_t kv_retrieval_plan_init(const kv_retrieval_spec *spec, const float *shift, const float *gain,
                                const char *variant, void *plan, uint64_t plan_bytes, kv_error *error);
@@ -40,7 +41,7 @@ uint64_t kv_retrieval_scratch_bytes(const void *plan, uint32_t queries);
 /* x [n][dim] to y [n][channels], unscaled. */
 int32_t kv_retrieval_rotate(const void *plan, const float *x, uint64_t n, float *y, void *scratch,
                             uint64_t scratch_bytes, kv_error *error);
-/* x [n][dim] to codes [n][channels], one a byte, and scales [n]. A calibrated scale may be negative, infinite or NaN: that
+/* x [n][dim] to codes [n][channels], one a byte, and scales [n]. A scale behind a gain may be negative, infinite or NaN: that
  * vector must not be stored. */
 int32_t kv_retrieval_encode(const void *plan, const float *x, uint64_t n, uint8_t *codes, float *scales, void *scratch,
                             uint64_t scratch_bytes, kv_error *error);

@@ -107,13 +107,17 @@ static float encode_calibrated(const kv_retrieval_plan *plan, float *y, float si
 
 /* The stored scale of one rotated vector. */
 static float encode_row(const kv_retrieval_plan *plan, float *y, uint8_t *codes, const kv_retrieval_work *work) {
+  if (plan->shifted && !plan->scaled) {
+    const float *shift = kv_retrieval_table(plan, plan->shift);
+    for (uint32_t c = 0; c < plan->channels; c++) y[c] = y[c] - shift[c];
+  }
   const float n2 = kv_d16(y, y, plan->channels);
   if (n2 == 0) {
     kv_fill(codes, 1 << (plan->spec.bits - 1), plan->channels);
     return 0;
   }
   const float sigma = __builtin_sqrtf(n2 * plan->inverse_channels);
-  const float scale = plan->calibrated ? encode_calibrated(plan, y, sigma, codes, work->rows, work->towards)
+  const float scale = plan->scaled ? encode_calibrated(plan, y, sigma, codes, work->rows, work->towards)
                                        : encode_plain(plan, y, n2, sigma, codes, work);
   return scale * plan->inverse_block;
 }

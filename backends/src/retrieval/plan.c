@@ -55,6 +55,7 @@ static void calibrate(kv_retrieval_plan *plan, const float *shift, const float *
   uint8_t *const base = (uint8_t *)plan;
   float *step = (float *)(base + plan->step);
   kv_copy(base + plan->shift, shift, 4ull * plan->channels);
+  if (!gain) return;
   kv_copy(base + plan->gain, gain, 4ull * plan->channels);
   for (uint32_t c = 0; c < plan->channels; c++) step[c] = plan->unit / gain[c];
 }
@@ -67,7 +68,7 @@ KV_EXPORT int32_t kv_retrieval_plan_init(const kv_retrieval_spec *spec, const fl
     return kv_fail(error, KV_E_SPEC, "retrieval: dim must be 1 .. %u and bits 2, 3 or 4", KV_RETRIEVAL_MAX_DIM);
   if (!memory || (uintptr_t)memory % 64 || plan_bytes < bytes)
     return kv_fail(error, KV_E_ARGUMENT, "retrieval: a plan takes %l bytes, aligned to 64", bytes);
-  if (!shift != !gain) return kv_fail(error, KV_E_ARGUMENT, "retrieval: give shift and gain, or neither");
+  if (gain && !shift) return kv_fail(error, KV_E_ARGUMENT, "retrieval: a gain without a shift");
   int32_t code = kv_variant_find(variant, &plan.variant, error);
   if (code) return code;
   const kv_codebook *book = plan.codec.span[0].book;
@@ -77,7 +78,8 @@ KV_EXPORT int32_t kv_retrieval_plan_init(const kv_retrieval_spec *spec, const fl
   plan.unit = (float)((double)book->thresholds[0] / ((book->table[half] + book->table[half + 1]) / 2.0));
   plan.inverse_block = 1.0f / (float)plan.block;
   plan.inverse_channels = (float)(1.0 / plan.channels);
-  plan.calibrated = shift != 0;
+  plan.shifted = shift != 0;
+  plan.scaled = gain != 0;
   kv_copy(memory, &plan, sizeof plan);
   make_tables(memory, bytes);
   if (shift) calibrate(memory, shift, gain);

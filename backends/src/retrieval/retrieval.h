@@ -15,7 +15,7 @@ typedef struct kv_retrieval_plan {
   const kv_kernels *kernels;
   kv_retrieval_spec spec;
   uint32_t slabs, width, channels, block;
-  uint32_t calibrated;
+  uint32_t shifted, scaled; /* a shift alone is a mean that is taken off */
   kv_codec codec;  /* of one slab */
   float unit;      /* standard deviations a step of the centroids stands for */
   float inverse_block, inverse_channels;

@@ -10,6 +10,7 @@
 
 #define CHUNK_BYTES 32768u /* codes that several groups of queries read in turn */
 #define RUN 64u            /* scores that are looked at together */
+#define GROUP 16u          /* and of those, if one is good enough */
 
 typedef struct scan {
   const kv_retrieval_plan *plan;
@@ -31,8 +32,9 @@ static void integer_query(const scan *s, const float *z, uint32_t query) {
   int8_t *qi = (int8_t *)s->work->other; /* one row, before it goes to its slabs */
   uint32_t ran = 0;
   s->work->bias[query] = 0;
-  if (plan->calibrated) {
-    s->work->bias[query] = kv_d16(z, shift, plan->channels) * plan->inverse_block;
+  if (plan->shifted) s->work->bias[query] = kv_d16(z, shift, plan->channels) * plan->inverse_block;
+  if (plan->shifted && !plan->scaled) s->work->bias[query] = s->work->bias[query] * plan->inverse_block;
+  if (plan->scaled) {
     for (uint32_t c = 0; c < plan->channels; c++) s->work->towards[c] = z[c] * step[c];
     from = s->work->towards;
   }
@@ -69,17 +71,26 @@ static float *to_scores(const scan *s, const int32_t *sum, uint64_t first, uint3
   const kv_kernels *kernels = s->plan->kernels;
   float *t = s->work->scores;
   uint32_t ran = 0;
-  if (s->plan->calibrated) {
+  if (s->plan->scaled) {
     kernels->affine_logits(sum, n, s->work->factor[query], s->work->bias[query], t, &ran);
     for (uint32_t i = 0; i < n; i++) t[i] = t[i] * s->scales[first + i];
   } else {
     kernels->logits(sum, s->scales + first, n, s->work->factor[query], t, &ran);
+    if (s->plan->shifted) kernels->shift(t, n, s->work->bias[query], &ran);
   }
   return t;
 }
 
+static int any_above(const float *t, float worst) {
+  uint32_t found = 0;
+  for (uint32_t i = 0; i < GROUP; i++) found |= t[i] > worst;
+  return found != 0;
+}
+
 static void consider(kv_best *best, const uint8_t *allowed, const float *t, uint64_t first, uint32_t n) {
   for (uint32_t i = 0; i < n; i++) {
+    while (best->held == best->k && i % GROUP == 0 && i + GROUP <= n && !any_above(t + i, best->scores[0])) i += GROUP;
+    if (i == n) break;
     if (best->held == best->k && !(t[i] > best->scores[0])) continue; /* the row is later: equal is not enough */
     if (allowed && !allowed[first + i]) continue;
     if (best->held < best->k) kv_best_push(best, t[i], (int64_t)(first + i));

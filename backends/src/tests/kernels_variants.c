@@ -8,9 +8,9 @@ static uint32_t bit;
 static const uint8_t MODES[] = {0x14, 0x15, 0x16, 0x17, 0x18, 0x34, 0x36, 0x38};
 static const uint32_t ROWS[] = {1, 2, 3, 4, 5, 7, 8, 24};
 #ifdef KV_EMULATE
-enum { DIM_STEP = 112, LARGEST = 128 }; /* slow: halves of 8 and of 16 channels still */
+enum { DIM_STEP = 112, LARGEST = 128, MANY = 16 }; /* slow: halves of 8 and of 16 channels still */
 #else
-enum { DIM_STEP = 16, LARGEST = KV_MAX_PAGE };
+enum { DIM_STEP = 16, LARGEST = KV_MAX_PAGE, MANY = 256 }; /* MANY: windows of one row may be wider */
 #endif
 enum { PATTERNS = 6, MAX_ROWS = 24 };
 
@@ -145,14 +145,14 @@ static void fill_windows(const kv_codec *codec, uint32_t d, int32_t sum, int32_t
 }
 
 static void windows(uint8_t mode, uint32_t d) {
-  static uint8_t codes[16 * KV_MAX_DIM];
-  static int32_t expected[4 * 16];
+  static uint8_t codes[MANY * KV_MAX_DIM];
+  static int32_t expected[4 * 16 + MANY];
   uint64_t random = 4;
   kv_codec codec;
   CHECK(kv_codec_of(mode, d, 1, &codec));
   for (uint32_t end = 1; end <= 2; end++) {
-    fill_codes(&random, end, &codec, d, 16, codes);
-    const uint8_t *tiles = packed(&codec, d, codes, 16, 0, 1);
+    fill_codes(&random, end, &codec, d, MANY, codes);
+    const uint8_t *tiles = packed(&codec, d, codes, MANY, 0, 1);
     for (uint32_t i = 0; i < codec.spans; i++)
       for (int32_t channels = 4; channels <= 64; channels *= 2)
         for (int32_t near = 0; near < 8; near++) {
@@ -164,6 +164,8 @@ static void windows(uint8_t mode, uint32_t d) {
             fill_windows(&codec, d, most - 1 + near / 2, channels, near % 2 ? 1 : -1, q + r * d);
           S->keyscan(&codec, d, tiles, 16, q, 4, expected, 16, &ignored);
           K->keyscan(&codec, d, tiles, 16, q, 4, out, 16, &ran);
+          S->keyscan(&codec, d, tiles, MANY, q, 1, expected + 4 * 16, MANY, &ignored);
+          K->keyscan(&codec, d, tiles, MANY, q, 1, out + 4 * 16, MANY, &ran);
           CHECK(ran == bit && memcmp(expected, out, sizeof expected) == 0);
         }
   }

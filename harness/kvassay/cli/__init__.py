@@ -1,6 +1,6 @@
 """The command line: `kvassay list | gate | parity | correctness | memory | quality | retrieval |
-performance | conformance | new-backend | compare | certify | verify | explain | plan | codecs |
-doctor | schema | serve`.
+performance | conformance | new-backend | compare | certify | verify | capture | golden-pack |
+explain | plan | codecs | arms | doctor | schema | serve`.
 
 Exit status: 0 pass, 1 reject, 2 not measured or bad usage.
 """
@@ -17,6 +17,8 @@ import typer
 from .._version import __version__
 from ..errors import KvassayError
 from . import (
+    arms,
+    capturing,
     certifying,
     codecs,
     comparing,
@@ -24,6 +26,7 @@ from . import (
     creating,
     examining,
     judging,
+    packing,
     planning,
     serve,
     showing,
@@ -63,8 +66,11 @@ conforming.add_to(app)
 creating.add_to(app)
 planning.add_to(app)
 codecs.add_to(app)
+arms.add_to(app)
 comparing.add_to(app)
 certifying.add_to(app)
+capturing.add_to(app)
+packing.add_to(app)
 examining.add_to(app)
 serve.add_to(app)
 

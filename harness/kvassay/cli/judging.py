@@ -11,6 +11,8 @@ from typing import Final
 
 import typer
 
+from ..answers import Answers
+from ..cluster import cluster
 from ..errors import KvassayError, ModelError
 from ..gate import Judgement, Question, judge
 from ..presets import PRESETS, STORED_MODES
@@ -19,16 +21,18 @@ from ..rules import Scope
 from ..runner import (
     DEFAULT_TIMEOUT,
     collect_tasks,
+    concluding_records,
     opening_records,
     plan_tasks,
     run,
     target_tasks,
 )
-from ..suite import Request, in_scope
+from ..suite import Request, Target, wanted
 from .files import Rejected, try_files
 from .options import (
     Backends,
     Baseline,
+    Dask,
     DepthName,
     Jobs,
     JsonPath,
@@ -41,13 +45,16 @@ from .options import (
     Quick,
     Quiet,
     ReportPath,
+    Resume,
     ScopeName,
     Source,
     Suites,
+    Tensors,
     Timeout,
     Variants,
     Wasm,
 )
+from .own_formats import choose_formats
 from .progress import watching
 from .selecting import (
     choose_presets,
@@ -67,9 +74,12 @@ SUITE_COMMANDS: Final = {
     "quality": "Attention and next tokens of tiny and real models",
     "retrieval": "Stored vectors, mode by mode: recall, bits, bytes, latency",
     "performance": "Times, bytes and instructions beside fp16, by turns",
+    "foreign": "A backend with formats of its own, format by format",
 }
 #: Whose presets are ways to store vectors.
 STORED: Final = "retrieval"
+#: Whose presets are formats of the backends asked for.
+FOREIGN: Final = "foreign"
 #: The scope of a suite's own command: the narrowest that has its rules.
 OWN_SCOPE: Final[dict[str, Scope]] = {"performance": "full"}
 
@@ -100,6 +110,8 @@ class Execution:
     timeout: float
     quiet: bool
     baseline: Path | None = None
+    resume: Path | None = None
+    dask: str | None = None
 
 
 def add_to(app: typer.Typer) -> None:
@@ -128,8 +140,11 @@ def gate(
     markdown: MarkdownPath = None,
     baseline: Baseline = None,
     source: Source = None,
+    tensors: Tensors = None,
     model: Model = DEFAULT_MODEL,
     jobs: Jobs = None,
+    dask: Dask = None,
+    resume: Resume = None,
     timeout: Timeout = DEFAULT_TIMEOUT,
     quiet: Quiet = False,
     verbose: Verbose = False,
@@ -140,7 +155,7 @@ def gate(
     """
     outputs = Outputs(report or Path("report.html"), junit, markdown, is_verbose(context))
     if source is not None:
-        if any((json, quick, depth, suite, backend, library, wasm, variant, preset)):
+        if any((json, quick, depth, suite, backend, library, wasm, variant, preset, tensors)):
             raise KvassayError(
                 "--from judges what was recorded: give only --scope, --baseline and files to write"
             )
@@ -161,10 +176,11 @@ def gate(
         suites=tuple(suite or ()),
         depth="quick" if quick else depth or ("full" if scope == "full" else "default"),
         baseline=str(baseline or ""),
+        tensors=_checked_tensors(tensors),
         judge_named=judge_named,
     )
     json = json or Path("results.jsonl")
-    how = Execution(json, outputs, model, jobs, timeout, quiet, baseline)
+    how = Execution(json, outputs, model, jobs, timeout, quiet, baseline, resume, dask)
     return measure(question, how, rejected)
 
 
@@ -199,6 +215,8 @@ def _suite_command(name: str) -> Callable[..., int]:
         report: ReportPath = None,
         model: Model = DEFAULT_MODEL,
         jobs: Jobs = None,
+        dask: Dask = None,
+        resume: Resume = None,
         timeout: Timeout = DEFAULT_TIMEOUT,
         quiet: Quiet = False,
         verbose: Verbose = False,
@@ -211,15 +229,23 @@ def _suite_command(name: str) -> Callable[..., int]:
         question = Question(
             scope=scope,
             targets=targets,
-            presets=choose_presets(preset or [], STORED_MODES if name == STORED else PRESETS),
+            presets=_presets_of(name, preset or [], targets),
             suites=(name,),
             depth=depth or "full",
             judge_named=judge_named,
         )
         outputs = Outputs(report, verbose=is_verbose(context))
-        return measure(question, Execution(json, outputs, model, jobs, timeout, quiet), rejected)
+        how = Execution(json, outputs, model, jobs, timeout, quiet, resume=resume, dask=dask)
+        return measure(question, how, rejected)
 
     return command
+
+
+def _presets_of(suite: str, names: list[str], targets: tuple[Target, ...]) -> tuple[str, ...]:
+    """What a suite's command calls presets; of formats of its own only a backend knows."""
+    if suite == FOREIGN:
+        return choose_formats(targets, names)
+    return choose_presets(names, STORED_MODES if suite == STORED else PRESETS)
 
 
 def measure(question: Question, how: Execution, rejected: Sequence[Rejected] = ()) -> int:
@@ -234,6 +260,7 @@ def measure(question: Question, how: Execution, rejected: Sequence[Rejected] = (
         depth=question.depth,
         scope=question.scope,
         model=how.model,
+        tensors=question.tensors,
     )
     if how.json:  # what replays a failure belongs beside the results
         os.environ.setdefault("KVASSAY_REPLAY_DIR", str(how.json.resolve().parent))
@@ -241,8 +268,11 @@ def measure(question: Question, how: Execution, rejected: Sequence[Rejected] = (
     found = [
         suite
         for suite in choose_suites(question.suites)
-        if question.suites or in_scope(suite, question.scope)
+        if question.suites or wanted(suite, request)
     ]
+    for suite in found:
+        if getattr(suite, "needs_tensors", False) and not request.tensors:
+            raise KvassayError(f"suite {suite.name} needs captured tensors: give --tensors FILE")
     foreign = any(map(is_foreign, request.targets))
     if request.targets:
         plan = plan_tasks(found, request, how.timeout) if foreign else collect_tasks(found, request)
@@ -260,7 +290,16 @@ def measure(question: Question, how: Execution, rejected: Sequence[Rejected] = (
         keep(opening_records(question))
         keep(one.record for one in rejected)
         watch = stack.enter_context(watching(tasks, errors(), how.quiet))
-        summary = run(tasks, keep, jobs=how.jobs, timeout=how.timeout, watch=watch)
+        summary = run(
+            tasks,
+            keep,
+            jobs=how.jobs,
+            timeout=how.timeout,
+            watch=watch,
+            executor=stack.enter_context(cluster(how.dask)) if how.dask else None,
+            answers=stack.enter_context(Answers(how.resume)) if how.resume else None,
+        )
+        keep(concluding_records(found, records))
         keep(_held_to(earlier, records, question))
     judgement = judge(records, question)
     _show(judgement, records, how.outputs)
@@ -285,6 +324,19 @@ def _check_worth_running(question: Question, model: str) -> None:
         )
     if model != DEFAULT_MODEL and not Path(model).is_file():
         raise ModelError(f"model: {model!r} is neither {DEFAULT_MODEL} nor a GGUF file")
+
+
+def _checked_tensors(path: Path | None) -> str:
+    """The path of a file that is fit to judge on, "" for none; TensorsError says what is wrong.
+
+    Everything in it is read here, once: what is wrong with a file is no fault of a backend.
+    """
+    if path is None:
+        return ""
+    from ..captured import open_captured  # brings the models: slow to import
+
+    open_captured(path).check_values()
+    return str(path.resolve())
 
 
 def _judge_again(

@@ -87,3 +87,15 @@ Quick = Annotated[
 ]
 DepthName = Annotated[Depth | None, typer.Option("--depth", help="How thoroughly suites measure.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
+Tensors = Annotated[
+    Path | None,
+    typer.Option("--tensors", help="Judge on this file of captured q, k and v as well."),
+]
+Resume = Annotated[
+    Path | None,
+    typer.Option("--resume", help="Keep answers in this file; measure only what it lacks."),
+]
+Dask = Annotated[
+    str | None,
+    typer.Option("--dask", help="Run tasks on a dask cluster, e.g. tcp://scheduler:8786."),
+]

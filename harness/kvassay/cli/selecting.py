@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection, Iterable, Sequence
+from typing import Final
 
 from ..errors import KvassayError, SpecError, UnavailableError, UnknownBackendError
-from ..presets import PRESETS
+from ..presets import PRESETS, preset
 from ..protocol import Availability
 from ..registry import REFERENCE, provider, providers, usual
 from ..required import check_required
 from ..suggest import did_you_mean
 from ..suite import Suite, Target, suites
+
+#: Any shape does to find out whether a preset exists.
+_SOME_SHAPE: Final = {"layers": 1, "kv_heads": 1, "query_heads": 1, "head_dim": 64}
 
 
 def choose_targets(
@@ -62,10 +66,13 @@ def without_reference(targets: Sequence[Target]) -> tuple[Target, ...]:
 
 
 def choose_presets(names: Sequence[str], known: Collection[str] = PRESETS) -> tuple[str, ...]:
-    """Presets by name, all by default; raises SpecError for one that is not known."""
+    """Presets by name, all by default, also with fields changed; raises SpecError for one that is
+    not known."""
     for name in names:
-        if name not in known:
+        if name not in known and known is not PRESETS:
             raise SpecError(f"no preset {name!r}{did_you_mean(name, known)}")
+        if known is PRESETS:
+            preset(name, **_SOME_SHAPE)
     return tuple(_unique(names) or known)
 
 

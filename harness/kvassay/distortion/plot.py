@@ -5,10 +5,13 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Protocol
 
 from markupsafe import Markup, escape
 from matplotlib.figure import Figure
 
+from ..arms.summary import Row
 from .figures import Figures
 
 _STYLE = (
@@ -18,12 +21,22 @@ _STYLE = (
 )
 
 
+class Point(Protocol):
+    """An arm in a plot: `loss` over `page_bits`; `loses_to` names a better one."""
+
+    @property
+    def label(self) -> str: ...
+    @property
+    def page_bits(self) -> float: ...
+    @property
+    def loss(self) -> float: ...
+    @property
+    def loses_to(self) -> str | None: ...
+
+
 def page(results: Mapping[str, Sequence[Figures]]) -> str:
     """A plot and a table for each data set; needs no network."""
-    parts = [
-        Markup("<!doctype html><html lang=en><meta charset=utf-8><title>Codecs</title>"),
-        Markup("<style>{}</style><h1>Rate and distortion</h1>").format(Markup(_STYLE)),
-    ]
+    parts = [_head("Codecs", "Rate and distortion")]
     for name, arms in results.items():
         loss = "NMSE" if arms[0].attention_kl is None else "attention KL, nats"
         parts.append(
@@ -31,11 +44,41 @@ def page(results: Mapping[str, Sequence[Figures]]) -> str:
                 name, arms[0].role, arms[0].digest
             )
         )
-        parts += [pareto(arms, loss), _table(arms, loss)]
+        parts += [pareto(arms, loss), _figures(arms, loss)]
     return str(Markup("\n").join(parts)) + "\n"
 
 
-def pareto(arms: Sequence[Figures], loss: str) -> Markup:
+def arms_page(model: str, texts: Sequence[str], arms: Sequence[Row]) -> str:
+    """The plot and the table of arms in a model's forward pass; needs no network."""
+    loss = "next-token KL, nats"
+    told = Markup("<p>{}, texts {}. Lower left is better.</p>").format(model, ", ".join(texts))
+    head = ("arm", "page bits", "all-in bits", loss, "worst text", "perplexity", "loses to")
+    body = [
+        (
+            f"{number}: {arm.label}",
+            f"{arm.page_bits:.3f}",
+            f"{arm.all_in_bits:.3f}",
+            f"{arm.kl:.4g}",
+            f"{arm.worst:.4g}",
+            f"{arm.perplexity_rise:+.2%}",
+            arm.loses_to or "",
+        )
+        for number, arm in enumerate(arms, 1)
+    ]
+    # Names of arms are long: the plot has their numbers in the table.
+    points = [replace(arm, arm=str(number)) for number, arm in enumerate(arms, 1)]
+    parts = [_head("Arms", "Rate and predictions"), told, pareto(points, loss), _table(head, body)]
+    return str(Markup("\n").join(parts)) + "\n"
+
+
+def _head(title: str, heading: str) -> Markup:
+    return Markup(
+        "<!doctype html><html lang=en><meta charset=utf-8><title>{}</title>"
+        "<style>{}</style><h1>{}</h1>"
+    ).format(title, Markup(_STYLE), heading)
+
+
+def pareto(arms: Sequence[Point], loss: str) -> Markup:
     """Page bits against loss: every arm a named point, those that lose to none joined."""
     figure = Figure(figsize=(9, 5.4), layout="constrained")
     axes = figure.add_subplot()
@@ -64,7 +107,7 @@ def pareto(arms: Sequence[Figures], loss: str) -> Markup:
     return Markup(re.sub(r"<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.S))
 
 
-def _table(arms: Sequence[Figures], loss: str) -> Markup:
+def _figures(arms: Sequence[Figures], loss: str) -> Markup:
     head = ("codec", "page bits", "all-in bits", "NMSE", loss, "loses to")
     rows = [
         (
@@ -77,6 +120,10 @@ def _table(arms: Sequence[Figures], loss: str) -> Markup:
         )
         for arm in arms
     ]
+    return _table(head, rows)
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Markup:
     body = Markup("").join(
         Markup("<tr>{}</tr>").format(
             Markup("").join(Markup("<td>{}</td>").format(escape(cell)) for cell in row)

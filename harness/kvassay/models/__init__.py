@@ -13,6 +13,7 @@ from kvassay.models.attention import (
 )
 from kvassay.models.capture import Capture, capture, token_digest
 from kvassay.models.config import ModelConfig
+from kvassay.models.corpus import PASSAGES, Passage, passage
 from kvassay.models.dialogues import Dialogue, Turn
 from kvassay.models.gguf_file import GGUFFile, find_default
 from kvassay.models.likelihood import (
@@ -38,6 +39,7 @@ from kvassay.models.tokenizer import Tokenizer, Tokens
 
 __all__ = [
     "DEFAULT_MODEL",
+    "PASSAGES",
     "Attention",
     "CacheAttention",
     "Capture",
@@ -50,6 +52,7 @@ __all__ = [
     "LayerWeights",
     "Model",
     "ModelConfig",
+    "Passage",
     "Text",
     "Tokenizer",
     "Tokens",
@@ -63,6 +66,7 @@ __all__ = [
     "load",
     "log_softmax",
     "nll",
+    "passage",
     "perplexity",
     "perplexity_text",
     "render",

@@ -15,8 +15,8 @@ from kvassay.models.tokenizer import Tokens
 
 # One long topic, because offsets into the joined topics move with every Python release.
 _TOPIC, _CHARACTERS = "typesseq", 6000
-# No token of ordinary prose is longer; used to cut the text before it is tokenized.
-_LONGEST_TOKEN = 64
+#: No token of ordinary prose is longer; used to cut a text before it is tokenized.
+LONGEST_TOKEN = 64
 
 
 class Text(NamedTuple):
@@ -54,14 +54,18 @@ def topics_tokens(model: Model, n: int, offset: int = 0) -> Tokens:
     """
     if n < 1 or offset < 0:
         raise InputError(f"n is {n} and offset {offset}; n must be positive, offset not negative")
-    topics = _topics()
-    text = "".join(topics[name] for name in sorted(topics))[offset:]
-    tokens = model.tokenizer.encode(text[: n * _LONGEST_TOKEN])
+    tokens = model.tokenizer.encode(topics_text(offset)[: n * LONGEST_TOKEN])
     if len(tokens) < n:
         raise InputError(
             f"the help topics hold {len(tokens)} tokens from character {offset} on, {n} are wanted"
         )
     return tokens[:n]
+
+
+def topics_text(offset: int = 0) -> str:
+    """CPython's help topics, joined in sorted order, from character ``offset`` on."""
+    topics = _topics()
+    return "".join(topics[name] for name in sorted(topics))[offset:]
 
 
 def render(dialogue: Dialogue, system: str = SYSTEM) -> str:

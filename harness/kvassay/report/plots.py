@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from ..protocol import BYTE_PARTS
 from ..records import Record
 from ..rules import rulebook
+from .arms import arm_plots
 from .drawing import (
     LIMIT,
     SERIES,
@@ -48,6 +49,7 @@ def plots(records: Iterable[Record]) -> list[Plot]:
             ),
             _memory(found),
             *_over_tokens(found),
+            *arm_plots(found),
             *over_context(found),
             roofline(found),
         ]

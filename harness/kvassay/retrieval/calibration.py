@@ -1,9 +1,11 @@
 """Calibration: a shift and a gain for each channel after the rotation, fitted once and frozen.
 
-After the rotation, not before (a fit before it is undone by it). Two quantiles of each channel over
-a sample are put where the codebook has its ends. "5-95" takes the 5th and 95th percentiles onto
-the outer centroids, as TurboVec first did; "outer" takes the quantiles that the outer centroids
-have in a normal distribution, which differ with the number of bits, as TurboVec does since.
+After the rotation, not before (a fit before it is undone by it). "mean" takes off what all vectors
+have in common: a score has that exactly, and only what vectors differ by is coded. For the others
+two quantiles of each channel over a sample are put where the codebook has its ends. "5-95" takes
+the 5th and 95th percentiles onto the outer centroids, as TurboVec first did; "outer" takes the
+quantiles that the outer centroids have in a normal distribution, which differ with the number of
+bits, as TurboVec does since.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from .code import VectorCode
 from .exact import norms
 from .protocol import F32, Affine, Scorer
 
-KINDS: Final = ("5-95", "outer")
+KINDS: Final = ("5-95", "outer", "mean")
 #: Vectors that must lie beyond each of the two quantiles on average.
 _BEYOND: Final = 8
 _FEWEST: Final = 256
@@ -44,6 +46,8 @@ def lower_quantile(code: VectorCode, kind: str) -> float:
 
 def samples_needed(code: VectorCode, kind: str) -> int:
     """How many vectors a fit takes at least."""
+    if kind == "mean":
+        return _FEWEST
     return max(_FEWEST, int(np.ceil(_BEYOND / lower_quantile(code, kind))))
 
 
@@ -60,6 +64,10 @@ def fit(code: VectorCode, scorer: Scorer, sample: F32, kind: Any) -> Calibration
             f"calibrate: {len(rotated)} vectors that are not zero; {kind!r} at {code.bits} bits "
             f"takes {needed}"
         )
+    if kind == "mean":
+        _check_spread(rotated.std(axis=0, dtype=np.float64))
+        mean = rotated.mean(axis=0, dtype=np.float64)
+        return Calibration(kind, len(rotated), Affine(mean.astype(np.float32), None))
     w = rotated * (np.sqrt(code.channels) / size)[:, np.newaxis]
     low = lower_quantile(code, kind)
     ends = np.quantile(w, (low, 1 - low), axis=0)

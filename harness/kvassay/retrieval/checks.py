@@ -2,34 +2,43 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InputError
-from .code import LARGEST, SMALLEST
+from .code import LARGEST, MAX_DIM, SMALLEST
 from .protocol import F32, U8, Rows
+
+_FLOAT32: Final = np.dtype(np.float32)
+#: Bounds of a square, halved and doubled since it is rounded.
+_LEAST_SQUARE: Final = 2 * MAX_DIM * SMALLEST**2
+_LARGEST_SQUARE: Final = LARGEST**2 / 2
 
 
 def check_vectors(what: str, x: Any, dim: int) -> F32:
     """x as C-contiguous float32 (n, dim), every component finite, every row 0 or with its largest
     magnitude within 2^-40 .. 2^40. Raises InputError naming row and channel."""
-    if not isinstance(x, np.ndarray) or x.dtype != np.float32:
+    if not isinstance(x, np.ndarray) or x.dtype != _FLOAT32:
         found = f"{x.dtype} array" if isinstance(x, np.ndarray) else type(x).__name__
         raise InputError(f"{what}: {found}; give a float32 array, convert with .astype(np.float32)")
     if x.ndim != 2 or x.shape[1] != dim:
         raise InputError(f"{what}: shape {x.shape}; this index takes (n, {dim})")
     rows: F32 = x
-    if type(x) is not np.ndarray or not (x.flags.c_contiguous and x.flags.aligned):
+    if type(x) is not np.ndarray or not ((flags := x.flags).c_contiguous and flags.aligned):
         rows = np.require(x, requirements=("C", "ALIGNED", "ENSUREARRAY"))
-    if len(rows) == 1:  # a single query is answered within microseconds: two passes, no arrays
-        good = SMALLEST <= max(float(rows.max()), -float(rows.min())) <= LARGEST  # NaN: false
-        if good:
-            return rows
+    if len(rows) == 1 and _surely_good(rows[0]):
+        return rows
     if rows.size:
         _check_range(what, rows)
     return rows
+
+
+def _surely_good(row: F32) -> bool:
+    """Whether the square says already that a row is within its range: a single query is answered
+    within microseconds, and this is one pass. NaN says no."""
+    return _LEAST_SQUARE <= float(row.dot(row)) <= _LARGEST_SQUARE
 
 
 def _check_range(what: str, rows: F32) -> None:
@@ -82,6 +91,8 @@ def check_mask(mask: Any, count: int) -> U8 | None:
 
 def check_number(what: str, value: Any, least: int) -> int:
     """A whole number of at least `least`."""
+    if type(value) is int and value >= least:
+        return value
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
         raise InputError(f"{what}: {value!r} is not a whole number of at least {least}")
     return int(value)

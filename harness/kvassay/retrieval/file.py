@@ -22,7 +22,7 @@ from ..errors import InputError, PageError
 from ..tiles import LANES
 from .calibration import KINDS, Calibration
 from .checks import check_ids, check_vectors
-from .code import VectorCode
+from .code import LARGEST, SMALLEST, VectorCode
 from .protocol import F32, Affine, Rows, Stored
 
 MAGIC: Final = b"KVRI"
@@ -34,6 +34,8 @@ _FIELDS: Final = struct.Struct("<4sHHIHHQQQQ5I")
 _CRC: Final = struct.Struct("<I")
 _COSINE, _CALIBRATED, _IDS, _VECTORS = 1, 2, 4, 8
 _KNOWN: Final = _COSINE | _CALIBRATED | _IDS | _VECTORS
+#: Beyond any mean of rotated vectors; behind it a score may be no number.
+_MOST_SHIFT: Final = 2.0**56
 #: Rows of kept vectors that are checked at a time.
 _BATCH: Final = 4096
 
@@ -78,10 +80,15 @@ def _sections_of(content: Content) -> list[list[memoryview]]:
         list(content.stored.tiles),
         [content.stored.scales],
         [] if content.ids is None else [content.ids],
-        [] if affine is None else [affine.shift, affine.gain],
+        [] if affine is None else [affine.shift, _gain(affine)],
         [] if content.vectors is None else [content.vectors],
     ]
     return [_padded(section) for section in arrays]
+
+
+def _gain(affine: Affine) -> F32:
+    """A mean has none: ones are written."""
+    return np.ones_like(affine.shift) if affine.gain is None else affine.gain
 
 
 def _padded(arrays: list[NDArray[Any]]) -> list[memoryview]:
@@ -191,9 +198,14 @@ class _Reader:
         if not self._flags & _CALIBRATED:
             return None
         both = self._array(3, np.float32, 2 * self._code.channels).reshape(2, -1)
-        if not np.isfinite(both).all() or (both[1] <= 0).any():
-            raise PageError("its calibration has a number that is none, or a gain that is not > 0")
-        return Calibration(KINDS[self._kind], self._samples, Affine(both[0], both[1]))
+        shift, gain = np.abs(both[0]), both[1]
+        if not ((shift <= _MOST_SHIFT) & (gain >= SMALLEST) & (gain <= LARGEST)).all():  # NaN too
+            raise PageError("its calibration has a shift or a gain that no sample gives")
+        kind = KINDS[self._kind]
+        if kind == "mean" and (both[1] != 1).any():
+            raise PageError("its calibration is a mean, but has a gain")
+        affine = Affine(both[0], None if kind == "mean" else both[1])
+        return Calibration(kind, self._samples, affine)
 
     def _ids(self) -> Rows | None:
         if not self._flags & _IDS:

@@ -30,7 +30,7 @@ class Index:
     on it. seed: of the rotation. Raises InputError, UnknownBackendError, UnavailableError.
 
     State depends only on the vectors held, in the order they were added. A failed call changes
-    nothing. Not safe for changes from several threads at once.
+    nothing. Threads may search at once; while one changes the index, no other may use it.
     """
 
     def __init__(
@@ -81,11 +81,14 @@ class Index:
             **self._store.nbytes,
             "ids": self._ids.nbytes if self._ids else 0,
             "vectors": self._vectors.nbytes if self._vectors else 0,
-            "calibration": affine.shift.nbytes + affine.gain.nbytes if affine else 0,
+            "calibration": affine.nbytes if affine else 0,
         }
 
     def calibrate(self, sample: Any, kind: str = "outer") -> Calibration:
         """Fit a shift and a gain for each rotated channel to sample (n, dim), and freeze them.
+
+        kind: "mean" takes off what all vectors have in common; "outer" and "5-95" put two quantiles
+        of each channel onto the outer centroids.
 
         Only while the index is empty, and once: codes made before would mean something else.
         Raises StateError; InputError for too few or degenerate samples.
@@ -95,7 +98,7 @@ class Index:
         if len(self):
             raise StateError(f"calibrate: this index holds {len(self)} vectors; calibrate first")
         rows = check_vectors("calibrate: sample", sample, self.code.dim)
-        self.calibration = calibration.fit(self.code, self.scorer, rows, kind)
+        self.calibration = calibration.fit(self.code, self.scorer, self._prepared(rows), kind)
         return self.calibration
 
     def add(self, x: Any, ids: Any = None) -> Rows:
@@ -160,7 +163,8 @@ class Index:
         scores, rows = self._by_code(queries, wanted, allowed)
         if rerank:
             scores, rows = self._exactly(queries, rows)
-        return scores[:, :k], rows[:, :k] if self._ids is None else self._ids.view[rows[:, :k]]
+            scores, rows = scores[:, :k], rows[:, :k]
+        return scores, rows if self._ids is None else self._ids.view[rows]
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the index to a file, whole or not at all (docs/retrieval.md). Raises WriteError."""

@@ -24,10 +24,19 @@ Rows = NDArray[np.int64]
 @dataclass(frozen=True, eq=False)
 class Affine:
     """A calibration: rotated channel c, in units of the vector's root mean square, is coded as
-    `(w[c] - shift[c]) * gain[c]`. Both float32 (channels,)."""
+    `(w[c] - shift[c]) * gain[c]`. Both float32 (channels,).
+
+    gain None: the shift is the mean of the rotated, unscaled vectors, and what they differ from it
+    by is coded.
+    """
 
     shift: F32
-    gain: F32
+    gain: F32 | None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of both."""
+        return self.shift.nbytes + (0 if self.gain is None else self.gain.nbytes)
 
 
 @dataclass(frozen=True, eq=False)

@@ -157,7 +157,6 @@ BAD: tuple[tuple[Any, type[Exception], str], ...] = (
     ({"name": "kivi", "head_dim": 64, "residual": 33}, SpecError, "no multiple of the group"),
     ({"name": "q4_0", "head_dim": 80}, SpecError, "not a multiple of 32"),
     ({"name": "qjl", "head_dim": 64, "bits": 3, "role": "value"}, SpecError, "stored with 2"),
-    ({"name": "kvarn", "head_dim": 208}, SpecError, "no Hadamard matrix of order 208"),
     ({"name": "rabitq", "head_dim": 64, "scale": "best"}, SpecError, "scale 'best'"),
     ({"name": "kvquant", "head_dim": 64, "sparse": 0.5}, SpecError, "outside 0 .. 0.25"),
     (

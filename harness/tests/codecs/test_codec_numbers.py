@@ -1,7 +1,8 @@
 """Published and computed figures of the methods, within absolute bands.
 
 Figures are for unit vectors of Gaussian direction; sample sizes put the standard error of each well
-inside its band. Where a paper prints another number, docs/codecs.md has both.
+inside its band. The larger samples, with bands half as wide, are long tests. Where a paper prints
+another number, docs/codecs.md has both.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from codec_tools import decoded, gaussian, make, nmse, units, vnmse
 from scipy.optimize import minimize_scalar
 from scipy.special import ndtr
 
+from kvassay.errors import SpecError
 from kvassay.protocol import FloatArray
 from kvassay_codecs import codebooks, minmax
 from kvassay_codecs.e8 import STEPS, ball, nearest_in_ball
@@ -40,6 +42,10 @@ EDEN = {
     (128, "eden_biased"): (0.3605, 0.1153, 0.0335, 0.00915),
     (128, "eden_unbiased"): (0.5671, 0.1307, 0.0347, 0.00924),
 }
+#: Times the sample of the default tests, and the width of bands over that of the larger sample.
+SAMPLES = pytest.mark.parametrize(
+    ("times", "wide"), [(1, 2.0), pytest.param(4, 1.0, marks=pytest.mark.long)]
+)
 
 
 # --- section 1: identities of scales, for every single vector -------------------------------------
@@ -121,12 +127,14 @@ def test_integer_centroids_cost_almost_nothing(
     assert abs(least / GAUSSIAN_MSE[bits - 1] - 1 - extra) < 1e-4
 
 
+@SAMPLES
 @pytest.mark.parametrize(("d", "name"), EDEN)
-def test_vnmse_of_rotate_and_quantize(d: int, name: str) -> None:
-    x = units(4, 4000, d)
+def test_vnmse_of_rotate_and_quantize(d: int, name: str, times: int, wide: float) -> None:
+    x = units(4, 1000 * times, d)
     found = [vnmse(x, decoded(make(name, d, bits=b, rotation="dense"), x)) for b in (1, 2, 3, 4)]
-    # At 4 bits few vectors carry much of the error: the standard error is .7 %.
-    assert (np.abs(np.divide(found, EDEN[d, name]) - 1) < (0.01, 0.01, 0.01, 0.025)).all()
+    # At 4 bits few vectors carry much of the error: the standard error is .7 % of 4000.
+    bands = np.multiply(wide, (0.01, 0.01, 0.01, 0.025))
+    assert (np.abs(np.divide(found, EDEN[d, name]) - 1) < bands).all()
 
 
 def test_large_dimension_limits() -> None:
@@ -135,6 +143,7 @@ def test_large_dimension_limits() -> None:
     assert np.abs(np.subtract(limits, (0.5708, 0.1331, 0.0358, 0.00959))).max() < 1e-4
 
 
+@SAMPLES
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
@@ -143,12 +152,14 @@ def test_large_dimension_limits() -> None:
         ("eden_unbiased", (0.572, 0.133, 0.0345, 0.0092)),
     ],
 )
-def test_inner_product_error_of_orthogonal_queries(name: str, expected: tuple[float, ...]) -> None:
-    """d E[<q, x_hat>^2] for unit q orthogonal to unit x, d = 128, over eight transforms."""
+def test_inner_product_error_of_orthogonal_queries(
+    name: str, expected: tuple[float, ...], times: int, wide: float
+) -> None:
+    """d E[<q, x_hat>^2] for unit q orthogonal to unit x, d = 128, over several transforms."""
     d, found = 128, []
     for bits in (1, 2, 3, 4):
         total = []
-        for seed in range(8):
+        for seed in range(2 * times):
             x = units(100 + seed, 200, d)
             q = gaussian(200 + seed, 200, 8, d)
             q -= (q * x[:, np.newaxis]).sum(-1, keepdims=True) * x[:, np.newaxis]
@@ -156,7 +167,7 @@ def test_inner_product_error_of_orthogonal_queries(name: str, expected: tuple[fl
             y = decoded(make(name, d, bits=bits, seed=seed), x)
             total.append(d * np.square(np.einsum("nqd,nd->nq", q, y)).mean())
         found.append(np.mean(total))
-    assert np.abs(np.divide(found, expected) - 1).max() < 0.05
+    assert np.abs(np.divide(found, expected) - 1).max() < 0.05 * wide
 
 
 def test_which_two_bit_eden_beats_which_three_bit_turboquant() -> None:
@@ -191,13 +202,14 @@ def test_turboquant_shrinks_by_what_its_distortion_is() -> None:
 # --- section 3: what methods store, and what that costs -------------------------------------------
 
 
+@SAMPLES
 @pytest.mark.parametrize("d", [64, 128, 256])
-def test_polarquant(d: int) -> None:
+def test_polarquant(d: int, times: int, wide: float) -> None:
     codec = make("polarquant", d)
-    x = units(9, 4000, d)
+    x = units(9, 1000 * times, d)
     encoded = codec.encode(x)
     assert encoded.all_in_bits == 3.875
-    assert abs(vnmse(x, encoded.decode()) - 0.0320) < 0.0004
+    assert abs(vnmse(x, encoded.decode()) - 0.0320) < 0.0004 * wide
 
 
 def test_polarquant_centroids() -> None:
@@ -206,25 +218,26 @@ def test_polarquant_centroids() -> None:
 
 
 def test_rabitq() -> None:
-    x = units(10, 1500, 128)
+    x = units(10, 800, 128)
     y = x @ rotation("dense", 128).T
     signs = np.where(y < 0, -1.0, 1.0) / math.sqrt(128)
-    assert abs((y * signs).sum(1).mean() - 0.79944) < 0.0008
+    assert abs((y * signs).sum(1).mean() - 0.79944) < 0.0012
     found = [vnmse(x, decoded(make("rabitq", bits=b, scale="biased"), x)) for b in (1, 2, 3, 4)]
     assert np.abs(np.divide(found, (0.360, 0.115, 0.0347, 0.0098)) - 1).max() < 0.03
 
 
 @pytest.mark.parametrize("bits", [2, 3, 4])
 def test_rabitq_finds_the_code_of_largest_cosine(bits: int) -> None:
-    y = gaussian(11, 300, 48).astype(np.float64)
+    y = gaussian(11, 150, 48).astype(np.float64)
     top = (2**bits - 1) / 2
     codes = best_codes(y.astype(np.float32), bits) - top
     found = (codes * y).sum(1) / np.linalg.norm(codes, axis=1)
-    for scale in np.geomspace(0.05, 40, 1500):
+    for scale in np.geomspace(0.05, 40, 600):
         other = np.clip(np.floor(y * scale) + 0.5, -top, top)
         assert ((other * y).sum(1) / np.linalg.norm(other, axis=1) <= found + 1e-6).all()
 
 
+@SAMPLES
 @pytest.mark.parametrize(
     ("group", "expected"),
     [
@@ -233,10 +246,12 @@ def test_rabitq_finds_the_code_of_largest_cosine(bits: int) -> None:
         (128, (0.2506, 0.0458, 0.0100)),
     ],
 )
-def test_asymmetric_min_max(group: int, expected: tuple[float, ...]) -> None:
-    x = gaussian(12, 400_000 // group, group)
+def test_asymmetric_min_max(
+    group: int, expected: tuple[float, ...], times: int, wide: float
+) -> None:
+    x = gaussian(12, times * 100_000 // group, group)
     found = [nmse(x, minmax.decode(minmax.encode(x, b), b, group)) for b in (2, 3, 4)]
-    assert np.abs(np.divide(found, expected) - 1).max() < 0.015
+    assert np.abs(np.divide(found, expected) - 1).max() < 0.015 * wide
 
 
 @pytest.mark.parametrize(("name", "expected"), [("fp8_e4m3", 7.0e-4), ("fp8_e5m2", 2.8e-3)])
@@ -290,7 +305,7 @@ def test_page_bits_to_the_last_one(name: str, params: dict[str, Any], bits: floa
 
 
 def test_kvquant_with_one_percent_apart_is_about_three_and_a_third_bits() -> None:
-    found = make("kvquant").encode(gaussian(16, 2000, 8, 128)).page_bits
+    found = make("kvquant").encode(gaussian(16, 1000, 4, 128)).page_bits
     assert abs(found - 3.33) < 0.05
 
 
@@ -314,7 +329,7 @@ def test_one_hot_vectors_after_one_round() -> None:
 
 
 def _outliers(d: int, channels: int) -> FloatArray:
-    x = gaussian(18, 4000, d)
+    x = gaussian(18, 1500, d)
     x[:, :channels] *= 10
     return x
 
@@ -325,15 +340,16 @@ def test_two_rounds_bring_outlier_channels_near_a_dense_rotation() -> None:
         kind: vnmse(x, decoded(make("eden_unbiased", bits=4, rotation=kind), x))
         for kind in ("dense", "one-round", "two-rounds")
     }
-    assert abs(found["two-rounds"] / found["dense"] - 1) < 0.015
+    assert abs(found["two-rounds"] / found["dense"] - 1) < 0.02
 
 
+@SAMPLES
 @pytest.mark.parametrize("d", [80, 96])
-def test_head_dims_that_are_no_powers_of_two(d: int) -> None:
-    x = gaussian(19, 4000, d)
+def test_head_dims_that_are_no_powers_of_two(d: int, times: int, wide: float) -> None:
+    x = gaussian(19, 1000 * times, d)
     for kind in ("dense", "one-round", "paley", "two-rounds", "turbovec"):
         found = vnmse(x, decoded(make("eden_unbiased", d, bits=4, rotation=kind), x))
-        assert abs(found - 0.0091) < 0.00015, kind
+        assert abs(found - 0.0091) < 0.00015 * wide, kind
 
 
 def test_equal_blocks_alone_do_not_spread_outliers_of_one_block() -> None:
@@ -382,20 +398,43 @@ def _four_bits(rows: Any, scale: str) -> Any:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("d", [64, 80, 96, 112, 160, 256])
+@pytest.mark.parametrize("d", [64, 80, 96, 112, 160, 208, 256])
 def test_rotations_are_orthogonal(kind: str, d: int) -> None:
     matrix = rotation(kind, d, 5).astype(np.float64)
     assert np.abs(matrix @ matrix.T - np.eye(d)).max() < 1e-6
 
 
-def test_calibration_goes_after_the_rotation() -> None:
-    """Keys with a mean: TQ+ takes it off where it is fitted after the rotation."""
-    x = gaussian(21, 3000, 128) + np.float32(4) * gaussian(22, 1, 128)
-    q = gaussian(23, 32, 128)
-    exact = q @ x.T
+def test_every_head_dim_has_a_hadamard_matrix() -> None:
+    for d in range(16, 257, 16):
+        matrix = rotation("hadamard", d).astype(np.float64) * math.sqrt(d)
+        assert np.abs(np.abs(matrix) - 1).max() < 1e-6, d
+        assert np.abs(matrix @ matrix.T - d * np.eye(d)).max() < 1e-4, d
+    with pytest.raises(SpecError, match="no Hadamard matrix of order 52"):
+        rotation("hadamard", 52)
 
-    def error(**params: Any) -> float:
-        scores = make("turbovec", bits=4, **params).encode(x).score(q)
-        return float(np.sqrt(np.square(scores - exact).mean()) / exact.std())
 
-    assert error() < 0.5 * error(calibrate=False)
+def _score_error(scores: Any, q: FloatArray, x: FloatArray) -> float:
+    """RMS error of scores (n, tokens) over the lengths of query and key."""
+    lengths = np.linalg.norm(q, axis=1)[:, np.newaxis] * np.linalg.norm(x, axis=1)
+    return float(np.sqrt(np.square((scores - q @ x.T) / lengths).mean()))
+
+
+@pytest.mark.parametrize(
+    ("kind", "after", "before"),
+    [("isotropic", 0.0086, 0.0086), ("outliers", 0.0086, 0.1), ("shift", 0.0065, 0.1)],
+)
+def test_calibration_goes_after_the_rotation(kind: str, after: float, before: float) -> None:
+    """A shift and a scale a coordinate, fitted on keys: after the rotation they help, before it,
+    with the query treated alike, products are those of other vectors."""
+    x, q = gaussian(21, 3000, 128), gaussian(23, 32, 128)
+    if kind == "outliers":
+        x[:, :2] *= 20
+    if kind == "shift":
+        x += np.float32(3) * gaussian(22, 1, 128)
+    right = _score_error(make("turbovec", bits=4).encode(x).score(q), q, x)
+    shift, scale = x.mean(0), 1 / x.std(0)
+    coded = make("eden_unbiased", bits=4).encode((x - shift) * scale)
+    wrong = _score_error(coded.score((q - shift) * scale), q, x)
+    assert right < 1.03 * after
+    assert wrong > before
+    assert right < wrong

@@ -7,7 +7,7 @@ import pytest
 from codec_tools import NAMES, decoded, make, vnmse
 from scipy import stats
 
-from kvassay.distortion import captured, measure, synthetic
+from kvassay.distortion import DataSet, captured, measure, synthetic
 from kvassay.models import load
 from kvassay.protocol import FloatArray
 from kvassay_codecs import codebooks
@@ -17,6 +17,7 @@ from kvassay_codecs.rotations import rotation
 KEPT = {
     "fp16": (2.1e-08, 1.0),
     "turbo": (0.01031, 0.858),
+    "centred": (0.004277, 0.905),
     "turboquant_mse": (0.01614, 0.833),
     "turboquant_prod": (0.07659, 0.620),
     "turboquant_prod_released": (0.03178, 0.780),
@@ -69,7 +70,7 @@ def _mismatch(k: FloatArray, kind: str) -> tuple[float, float]:
     return distance, vnmse(k, decoded(codec, k)) / codebooks.beta(4, d)[1]
 
 
-@pytest.mark.parametrize("d", [64, 128, 256])
+@pytest.mark.parametrize("d", [64, 128, 192, 256])
 @pytest.mark.parametrize(
     ("data", "furthest", "dearest"), [("gaussian", 0.008, 1.03), ("outliers", 0.012, 1.10)]
 )
@@ -81,7 +82,7 @@ def test_rotated_coordinates_follow_the_marginal(
     assert cost < dearest
 
 
-@pytest.mark.parametrize("d", [64, 128, 256])
+@pytest.mark.parametrize("d", [64, 128, 192, 256])
 def test_a_shared_mean_leaves_the_marginal(d: int) -> None:
     """Keys of one direction meet one rotation: what they lose is luck, within a factor of 1.6."""
     biased = synthetic("biased", d).k[:, 0]
@@ -91,11 +92,46 @@ def test_a_shared_mean_leaves_the_marginal(d: int) -> None:
     assert max(cost for _, cost in found) < 1.6
 
 
+@pytest.fixture(scope="module")
+def smollm2() -> DataSet:
+    return captured(load(), "smollm2-135m")
+
+
 @pytest.mark.long
 @pytest.mark.model
-def test_keys_of_a_real_model() -> None:
+@pytest.mark.parametrize("bits", [2, 3])
+def test_kvquant_stores_keys_of_a_real_model_better_before_rope(
+    smollm2: DataSet, bits: int
+) -> None:
+    """The paper's reason for storing them there: section 3.2."""
+    before, after = (
+        measure(make("kvquant", 64, bits=bits, rope_base=base), smollm2)
+        for base in (smollm2.rope_base, None)
+    )
+    assert before.nmse < 0.8 * after.nmse
+    assert before.loss < 0.9 * after.loss
+
+
+@pytest.mark.long
+@pytest.mark.model
+def test_a_bit_a_token_and_a_mean_before_rope_pay_on_keys_of_a_real_model(
+    smollm2: DataSet,
+) -> None:
+    base = smollm2.rope_base
+    page, chosen, rope = (
+        measure(make("turbo", 64, **params), smollm2)
+        for params in ({}, {"choice": True}, {"choice": True, "centre": "rope", "rope_base": base})
+    )
+    assert chosen.loss < 0.95 * page.loss
+    assert rope.loss < page.loss
+    assert rope.page_bits < page.page_bits - 0.2
+
+
+@pytest.mark.long
+@pytest.mark.model
+def test_keys_of_a_real_model(smollm2: DataSet) -> None:
     """Heads side by side stand for larger head dims; the figures are in docs/codecs.md."""
-    data = captured(load(), "smollm2-135m")
+    data = smollm2
     for d in (64, 128, 192, 256):
         heads = data.k[4:, : d // 64].reshape(-1, d)
         distance, cost = _mismatch(np.ascontiguousarray(heads), "two-rounds")

@@ -13,7 +13,7 @@ import pytest
 from vectors import filled, gaussian, state
 
 from kvassay.errors import InputError, PageError, WriteError
-from kvassay.retrieval import Index
+from kvassay.retrieval import Affine, Calibration, Index
 
 
 def kinds() -> dict[str, Callable[[], Index]]:
@@ -23,11 +23,18 @@ def kinds() -> dict[str, Callable[[], Index]]:
         index.add(gaussian(2, 33, 20), ids=np.arange(33) * 5)
         return index
 
+    def centred() -> Index:
+        index = Index(40, 4, backend="reference")
+        index.calibrate(gaussian(1, 300, 40) + 2, "mean")
+        index.add(gaussian(2, 33, 40))
+        return index
+
     return {
         "plain": lambda: filled(40, 24),
         "empty": lambda: Index(24, 2, backend="reference"),
         "slabs": lambda: filled(17, 600, bits=2),
         "everything": calibrated,
+        "mean": centred,
     }
 
 
@@ -100,7 +107,7 @@ FIELDS = {
     [
         ("version", 2, "version 2, this kvassay reads 1"),
         ("flags", 16, "bits that no index has"),
-        ("kind", 2, "bits that no index has"),
+        ("kind", 3, "bits that no index has"),
         ("reserved", 1, "bits that no index has"),
         ("dim", 0, "dim: 0"),
         ("dim", 1 << 31, "outside 1"),
@@ -138,6 +145,34 @@ def test_sound_checksums_over_senseless_numbers_are_refused(tmp_path: Path) -> N
         index.save(path)
         with pytest.raises(PageError, match=message):
             Index.load(path, "reference")
+
+
+@pytest.mark.parametrize(
+    ("kind", "row", "value", "message"),
+    [
+        ("mean", 1, 2.0, "is a mean, but has a gain"),
+        ("mean", 0, np.nan, "that no sample gives"),
+        ("mean", 0, -(2.0**57), "that no sample gives"),
+        ("everything", 1, 0.0, "that no sample gives"),
+        ("everything", 1, 2.0**-41, "that no sample gives"),
+        ("everything", 1, np.inf, "that no sample gives"),
+    ],
+)
+def test_senseless_calibrations_are_refused(
+    kind: str, row: int, value: float, message: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "a.kvri"
+    index = kinds()[kind]()
+    made = index.calibration
+    assert made is not None
+    both = [made.affine.shift.copy(), np.ones_like(made.affine.shift)]
+    if made.affine.gain is not None:
+        both[1] = made.affine.gain.copy()
+    both[row][3] = value
+    index.calibration = Calibration(made.kind, made.samples, Affine(*both))
+    index.save(path)
+    with pytest.raises(PageError, match=message):
+        Index.load(path, "reference")
 
 
 def test_a_failed_write_leaves_the_old_file(

@@ -49,7 +49,7 @@ def test_calibration_mends_what_the_rotation_leaves() -> None:
     x, q = gaussian(6, 2000, 128) + offset, gaussian(7, 50, 128)
     best = np.argsort(-(q @ x.T), axis=1)[:, :10]
     found = {}
-    for kind in (None, "outer"):
+    for kind in (None, "outer", "mean"):
         index = Index(128, 3, backend="reference")
         if kind:
             index.calibrate(x, kind)
@@ -57,6 +57,35 @@ def test_calibration_mends_what_the_rotation_leaves() -> None:
         ids = index.search(q, 10)[1]
         found[kind] = np.mean([len(set(a) & set(b)) for a, b in zip(ids, best, strict=True)]) / 10
     assert found["outer"] > found[None] + 0.2
+    assert found["mean"] > found[None] + 0.2
+
+
+@pytest.mark.parametrize("metric", ["ip", "cosine"])
+def test_behind_a_mean_scores_are_whole_scores(metric: str) -> None:
+    """What all vectors have in common is in them, and only their differences carry an error."""
+    x, q = gaussian(6, 2000, 128) + 8 * gaussian(5, 1, 128), gaussian(7, 20, 128)
+    index = Index(128, 4, backend="reference", metric=metric)
+    index.calibrate(x, "mean")
+    index.add(x)
+    scores, ids = index.search(q, 2000)
+    if metric == "cosine":
+        x, q = (y / np.linalg.norm(y, axis=1, keepdims=True) for y in (x, q))
+    true = np.take_along_axis(q.astype(np.float64) @ x.T, ids, 1)
+    size = (
+        np.linalg.norm(x - x.mean(axis=0), axis=1)[ids] * np.linalg.norm(q, axis=1)[:, np.newaxis]
+    )
+    assert np.mean(((scores - true) / size) ** 2) * 128 < 1.1 * ERROR[4]
+
+
+def test_vectors_that_are_the_mean_score_what_it_scores() -> None:
+    spread = gaussian(1, 512, 32)
+    x = np.concatenate([spread, -spread])
+    index = Index(32, 3, backend="reference")
+    index.calibrate(x, "mean")
+    index.add(np.zeros((3, 32), np.float32))
+    scores, ids = index.search(gaussian(2, 4, 32), 3)
+    assert np.abs(scores).max() < 1e-4
+    assert (ids == np.arange(3)).all()
 
 
 @pytest.mark.parametrize("metric", ["ip", "cosine"])
@@ -253,6 +282,8 @@ def test_calibration_is_once_and_first() -> None:
         (gaussian(1, 2000, 24), "outer", "2000 vectors .* takes 25"),
         (np.zeros((4000, 24), np.float32), "outer", "0 vectors that are not zero"),
         (np.repeat(gaussian(1, 1, 24), 4000, axis=0), "outer", "degenerate"),
+        (np.repeat(gaussian(1, 1, 24), 4000, axis=0), "mean", "degenerate"),
+        (gaussian(1, 255, 24), "mean", "takes 256"),
         (gaussian(1, 4000, 24), "1-99", "'1-99' is not one of"),
     ],
 )

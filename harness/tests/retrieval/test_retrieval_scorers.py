@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -42,7 +43,7 @@ CASES = [
     (dim, bits, kind, metric)
     for (dim, bits), (kind, metric) in zip(
         product((1, 128, 200, 513, 1536), (2, 3, 4)),
-        [(None, "ip"), ("outer", "ip"), (None, "cosine"), ("5-95", "cosine"), (None, "ip")] * 3,
+        [(None, "ip"), ("outer", "ip"), (None, "cosine"), ("5-95", "cosine"), ("mean", "ip")] * 3,
         strict=True,
     )
 ]
@@ -108,6 +109,20 @@ def test_one_reads_what_another_wrote(target: tuple[str, str], tmp_path: Path) -
     index.save(path)
     other = Index.load(path, "reference")
     assert answers(other) == answers(index)
+
+
+@pytest.mark.parametrize("target", RUNNING, ids="-".join)
+def test_threads_search_at_once(target: tuple[str, str]) -> None:
+    index = make((128, 4, None, "ip"), *target)
+    other = make((200, 3, None, "ip"), *target)
+    other.scorer = index.scorer
+    asked = [(i, awkward(n, n, i.code.dim)) for i in (index, other) for n in (1, 7)] * 10
+    alone = [i.search(q, 9) for i, q in asked]
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda one: one[0].search(one[1], 9), asked))
+    for (scores, ids), (expected_scores, expected_ids) in zip(found, alone, strict=True):
+        assert scores.tobytes() == expected_scores.tobytes()
+        assert ids.tobytes() == expected_ids.tobytes()
 
 
 def test_a_variant_that_cannot_run_is_never_replaced() -> None:

@@ -63,14 +63,25 @@ def _hadamard(d: int) -> NDArray[np.float64]:
     return out
 
 
+def transform_tables(
+    numbers: Iterator[int], d: int, rounds: int
+) -> tuple[NDArray[np.float64], list[int], NDArray[np.float64]]:
+    """Signs, permutation and second signs of a transform, in the order they are drawn; with one
+    round the identity and ones stand for the latter two."""
+    first = _signs(numbers, d)
+    if rounds == 1:
+        return first, list(range(d)), np.ones(d)
+    order = _permutation(numbers, d)
+    return first, order, _signs(numbers, d)
+
+
 @lru_cache(maxsize=64)
 def rotation(d: int, seed: int, stream: int, rounds: int) -> NDArray[np.float64]:
     """The orthogonal (d, d) matrix U with U x = T(x) / 2^(E/2). Read-only."""
-    numbers = draws(seed, stream)
+    first, order, second = transform_tables(draws(seed, stream), d, rounds)
     hadamard = _hadamard(d)
-    matrix = hadamard * _signs(numbers, d)[None, :]
+    matrix = hadamard * first[None, :]
     if rounds == 2:
-        matrix = matrix[_permutation(numbers, d)]
-        matrix = hadamard @ (_signs(numbers, d)[:, None] * matrix)
+        matrix = hadamard @ (second[:, None] * matrix[order])
     matrix.setflags(write=False)
     return matrix

@@ -18,8 +18,8 @@ from .inputs import Inputs
 from .protocol import NotMeasured, Peer, Prepared, Result, installed
 
 #: Numbers of enum ggml_type, and how far results may be off: fp16 values are summed in fp16.
-_TYPES: Final = {"f32": 0, "f16": 1, "q8_0": 8, "q4_0": 2}
-_TOLERANCE: Final = {"f32": 1e-3, "f16": 5e-2, "q8_0": 5e-2, "q4_0": 0.25}
+TYPES: Final = {"f32": 0, "f16": 1, "q8_0": 8, "q4_0": 2}
+TOLERANCE: Final = {"f32": 1e-3, "f16": 5e-2, "q8_0": 5e-2, "q4_0": 0.25}
 _I64: Final = 27
 _TENSORS: Final = 32
 
@@ -41,6 +41,7 @@ void *ggml_new_graph(void *ctx);
 void ggml_build_forward_expand(void *graph, void *tensor);
 size_t ggml_quantize_chunk(int type, const float *src, void *dst, int64_t start, int64_t nrows,
                            int64_t n_per_row, const float *imatrix);
+size_t ggml_row_size(int type, int64_t ne);
 void *ggml_backend_alloc_ctx_tensors(void *ctx, void *backend);
 void ggml_backend_buffer_free(void *buffer);
 int ggml_backend_graph_compute(void *backend, void *graph);
@@ -70,7 +71,7 @@ class _Graph(Prepared):
 
     def __init__(self, case: Case, type_: str, threads: int) -> None:
         self.ffi, self.lib = ffi, lib = _library()
-        self.case, self.type = case, _TYPES[type_]
+        self.case, self.type = case, TYPES[type_]
         self.row = case.kv_heads * case.head_dim
         size = _TENSORS * lib.ggml_tensor_overhead() + 2 * lib.ggml_graph_overhead()
         parameters = {"mem_size": size, "mem_buffer": ffi.NULL, "no_alloc": True}
@@ -89,20 +90,20 @@ class _Graph(Prepared):
             self.lib.ggml_build_forward_expand(made, result)
         return made
 
-    def attention(self) -> Any:
-        """Attention over the whole cache, asked for as llama.cpp does."""
+    def attention(self, scale: float | None = None) -> Any:
+        """Attention over the whole cache, asked for as llama.cpp does; scale 1/sqrt(d) if None."""
         lib, case, heads = self.lib, self.case, self.by_head
-        self.q = self.tensor(_TYPES["f32"], case.queries, case.query_heads * case.head_dim)
+        self.q = self.tensor(TYPES["f32"], case.queries, case.query_heads * case.head_dim)
         self.mask = self.ffi.NULL
         if case.queries > 1:
-            self.mask = self.tensor(_TYPES["f16"], case.queries, case.tokens)
+            self.mask = self.tensor(TYPES["f16"], case.queries, case.tokens)
         return lib.ggml_flash_attn_ext(
             self.context,
             heads(self.q, case.query_heads, case.queries),
             heads(self.keys, case.kv_heads, case.tokens),
             heads(self.values, case.kv_heads, case.tokens),
             self.mask,
-            case.head_dim**-0.5,
+            case.head_dim**-0.5 if scale is None else scale,
             0.0,
             0.0,
         )
@@ -118,7 +119,7 @@ class _Graph(Prepared):
         buffer = lib.ggml_backend_alloc_ctx_tensors(self.context, self.backend)
         if buffer == self.ffi.NULL:
             raise NotMeasured("ggml could not allocate its tensors")
-        weakref.finalize(self, _free, lib, buffer, self.backend, self.context)
+        self.free = weakref.finalize(self, _free, lib, buffer, self.backend, self.context)
 
     def data(self, tensor: Any, dtype: Any) -> NDArray[Any]:
         """The memory of a tensor as a flat array."""
@@ -171,12 +172,52 @@ class _Attention(_Graph):
         return self.attended(self._out)
 
 
+class StoredAttention(_Graph):
+    """One step over rows that are stored already; a context manager that frees its memory."""
+
+    def __init__(self, case: Case, type_: str, threads: int, scale: float) -> None:
+        super().__init__(case, type_, threads)
+        self._out = self.attention(scale)
+        self._graph = self.graph(self._out)
+        self.allocate()
+
+    def attend(self, rows: tuple[bytearray, bytearray], q: NDArray[np.float32]) -> Result:
+        """(1, query_heads, head_dim) of q over rows of K and V."""
+        self.data(self.q, np.float32)[:] = q.ravel()
+        for tensor, held in zip((self.keys, self.values), rows, strict=True):
+            self.data(tensor, np.uint8)[:] = np.frombuffer(held, np.uint8)
+        self.run()
+        return self.result()
+
+    def run(self) -> None:
+        self.compute(self._graph)
+
+    def result(self) -> Result:
+        return self.attended(self._out)
+
+    def __enter__(self) -> StoredAttention:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.free()
+
+
+def quantize_rows(type_: int, rows: NDArray[np.float32]) -> bytes:
+    """What ggml stores of rows (tokens, numbers a row)."""
+    ffi, lib = _library()
+    tokens, row = rows.shape
+    target = ffi.new("char[]", lib.ggml_row_size(type_, row) * tokens)
+    source = ffi.from_buffer("float *", np.ascontiguousarray(rows, np.float32))
+    written = lib.ggml_quantize_chunk(type_, source, target, 0, tokens, row, ffi.NULL)
+    return bytes(ffi.buffer(target, written))
+
+
 class _Seal(_Graph):
     """Writes all rows of K and V; a graph of its own then attends to what was written."""
 
     def __init__(self, case: Case, type_: str, inputs: Inputs, threads: int) -> None:
         super().__init__(case, type_, threads)
-        sources = [self.tensor(_TYPES["f32"], case.tokens, self.row) for _ in "kv"]
+        sources = [self.tensor(TYPES["f32"], case.tokens, self.row) for _ in "kv"]
         places = self.tensor(_I64, 1, case.tokens)
         stores = [
             self.lib.ggml_set_rows(self.context, target, source, places)
@@ -199,6 +240,12 @@ class _Seal(_Graph):
         return self.attended(self._out)
 
 
+def available() -> str:
+    """Name and version of what is measured; NotMeasured if it is not installed."""
+    _library()
+    return installed("llama-cpp-python")
+
+
 class GgmlPeer(Peer):
     """K and V of one type. llama.cpp also rotates quantized caches; that is left out here, to its
     advantage."""
@@ -207,12 +254,11 @@ class GgmlPeer(Peer):
 
     def types(self, case: Case) -> Mapping[str, float]:
         if case.kind == "seal":
-            return {name: _TOLERANCE[name] for name in ("f16", "q8_0", "q4_0")}
-        return _TOLERANCE if case.kind == "attend" else {}
+            return {name: TOLERANCE[name] for name in ("f16", "q8_0", "q4_0")}
+        return TOLERANCE if case.kind == "attend" else {}
 
     def version(self) -> str:
-        _library()
-        return installed("llama-cpp-python")
+        return available()
 
     def prepare(self, case: Case, type_: str, inputs: Inputs, threads: int) -> Prepared:
         kind = _Seal if case.kind == "seal" else _Attention

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -20,11 +21,18 @@ REAL: Final = "real model scalar"
 
 @dataclass(frozen=True)
 class Origin:
-    """A backend variant with a preset at a stage: what all records of one measurement share."""
+    """A backend variant with a preset at a stage: what all records of one measurement share.
+
+    suite: that measured. tensors: the file of captured tensors that it measured on, if any.
+    command: that measures again.
+    """
 
     target: Target
     preset: str
     stage: str
+    suite: str = SUITE
+    tensors: str = ""
+    command: str = "kvassay gate"
 
     def record(
         self,
@@ -35,9 +43,9 @@ class Origin:
         subject: str = "",
         **detail: Any,
     ) -> Record:
-        """A record of `quality.<check>`."""
+        """A record of `<suite>.<check>`."""
         return record(
-            f"{SUITE}.{check}",
+            f"{self.suite}.{check}",
             self.stage,
             self.target.backend,
             self.target.variant,
@@ -55,9 +63,10 @@ class Origin:
             "backend": self.target.backend if self.target.variant else "",
             "variant": self.target.variant,
             "preset": self.preset,
+            "tensors": shlex.quote(self.tensors) if self.tensors else "",
         }
         given = [f"--{name} {value}" for name, value in options.items() if value]
-        return " ".join(["kvassay gate", *given])
+        return " ".join([self.command, *given])
 
     def copied(self, records: Iterable[Record]) -> list[Record]:
         """Records measured on another backend that this one was shown to equal bit for bit."""

@@ -96,19 +96,3 @@ def relative_rise(reference: Doubles, found: Doubles) -> float:
     """(sum of found) / (sum of reference) - 1, nan for a zero or empty reference."""
     total = float(reference.sum())
     return float(found.sum()) / total - 1.0 if total > 0 else math.nan
-
-
-def rise_upper_bound(
-    reference: Doubles, found: Doubles, confidence: float = 0.95, resamples: int = 10_000
-) -> float:
-    """One-sided upper confidence bound of `relative_rise`, paired percentile bootstrap over items.
-
-    reference, found: one total an item (Efron and Tibshirani 1993, chapter 13). The seed is fixed:
-    the bound is a function of the data. nan for fewer than two items.
-    """
-    items = len(reference)
-    if items < 2:
-        return math.nan
-    drawn = np.random.default_rng(0).integers(items, size=(resamples, items))
-    rises = found[drawn].sum(axis=1) / reference[drawn].sum(axis=1) - 1.0
-    return float(np.quantile(rises, confidence))

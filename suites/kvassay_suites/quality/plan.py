@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import entry_points
 from typing import Any, Final
 
 from kvassay import registry
 from kvassay.errors import KvassayError
 from kvassay.presets import preset as make_preset
+from kvassay.records import Record
 from kvassay.registry import BACKEND_GROUP
 from kvassay.suite import Depth, Request, Target, Task
 from kvassay_suites.common import ONE_LAYER
 
 from .measured import REAL, SUITE, TINY
+from .tasks import FAMILIES
+from .tasks.conclusions import conclude
 
 _PACKAGE: Final = "kvassay_suites.quality"
 _DISTRIBUTION: Final = "kvassay"
@@ -53,7 +56,7 @@ class Pass:
 
 
 class QualitySuite:
-    """One layer, tiny transformers, the real model; in scope full also ordinary chat."""
+    """One layer, tiny transformers, the real model; in scope full also the task families."""
 
     name = SUITE
 
@@ -74,6 +77,10 @@ class QualitySuite:
         if tasks:
             tasks.append(_full_precision(request.model, effort))
         return tasks
+
+    def conclude(self, records: Sequence[Record]) -> list[Record]:
+        """What the conversations of all families say together, arm by arm."""
+        return conclude(records)
 
 
 def plan_passes(targets: Sequence[Target]) -> list[Pass]:
@@ -166,8 +173,35 @@ def _model_tasks(one: Pass, preset: str, request: Request, effort: Effort) -> li
         )
     ]
     if request.scope == "full":
-        tasks.append(_task(one.target, preset, REAL, "chat", 60.0, **shared))
+        tasks += _family_tasks(one.target, preset, request.model)
     return tasks
+
+
+def _family_tasks(target: Target, preset: str, model: str) -> list[Task]:
+    """A task a conversation. Its weight is its own, whatever the preset, so that all presets of a
+    conversation run one after another and share its full-precision pass."""
+    conversations = [
+        (family.name, number, conversation)
+        for family in FAMILIES.values()
+        for number, conversation in enumerate(family.conversations)
+    ]
+    return [
+        replace(
+            _task(
+                target,
+                preset,
+                REAL,
+                "tasks.measure",
+                conversation.words / 60 + at * 1e-6,
+                model=model,
+                family=family,
+                number=number,
+                digest=conversation.digest,
+            ),
+            label=f"{family} {number} {preset}",
+        )
+        for at, (family, number, conversation) in enumerate(conversations)
+    ]
 
 
 def _full_precision(model: str, effort: Effort) -> Task:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-from kvassay.models import Capture, Model, capture, load, topics_tokens
+from kvassay.models import Capture, Model, ModelConfig, capture, load, topics_tokens
 from kvassay.presets import preset as make_preset
 from kvassay.spec import Identity, Rope, Spec
 
@@ -42,7 +42,11 @@ def spread_layers(layers: int, wanted: int) -> list[int]:
 
 def cache_spec(preset: str, captured: Capture, **fields: Any) -> Spec:
     """The preset in the model's shape, with the identity of model and text."""
-    config = captured.config
+    return model_spec(preset, captured.config, captured.digest, **fields)
+
+
+def model_spec(preset: str, config: ModelConfig, digest: str, **fields: Any) -> Spec:
+    """The preset in the shape of a model, with its identity and the digest of the tokens."""
     shape: dict[str, Any] = {
         **config.shape,
         "rope": Rope(base=config.rope_base, dims=config.head_dim),
@@ -50,7 +54,7 @@ def cache_spec(preset: str, captured: Capture, **fields: Any) -> Spec:
             model=config.model_hash,
             tokenizer=config.tokenizer_hash,
             template=config.template_hash,
-            tokens=captured.digest,
+            tokens=digest,
         ),
     }
     return make_preset(preset, **{**shape, **fields})

@@ -11,14 +11,13 @@ import pytest
 
 import kvassay
 from kvassay.errors import KvassayError, ModelError
-from kvassay.models import capture, dialogues, log_softmax, tiny, tiny_tokens
+from kvassay.models import capture, log_softmax, tiny, tiny_tokens
 from kvassay.protocol import Cache, Counters, FloatArray
 from kvassay.records import Record
 from kvassay.registry import ClassProvider, register, unregister
 from kvassay.rules import evaluate, rulebook
 from kvassay.suite import Request, Target
 from kvassay_suites.quality import (
-    chat,
     fidelity,
     fixture,
     metrics,
@@ -338,10 +337,9 @@ def test_only_what_ships_shares_and_the_fastest_leads(monkeypatch: pytest.Monkey
 def test_every_target_and_preset_has_its_tasks_at_every_depth() -> None:
     targets = (Target("toy", "scalar"), Target("faint", "scalar"))
     for depth in ("quick", "default", "full"):
-        request = Request(targets, ("fp16", "turbo"), depth=depth, scope="full")
-        tasks = suite.tasks(request)
+        tasks = suite.tasks(Request(targets, ("fp16", "turbo"), depth=depth))
         found = {(t.target, t.preset, t.function.partition(":")[0]) for t in tasks if t.target}
-        assert len(found) == len(tasks) - 1 == 2 * 2 * 4
+        assert len(found) == len(tasks) - 1 == 2 * 2 * 3
     assert suite.tasks(Request((), ("turbo",))) == []
 
 
@@ -354,28 +352,9 @@ def test_an_unsupported_preset_has_no_tasks_and_no_preset_at_all_is_an_error() -
         suite.tasks(Request(targets, ("turbo",)))
 
 
-def test_chat_is_measured_in_the_full_scope_only() -> None:
-    request = Request((Target("toy", "scalar"),), ("turbo",))
-    assert not [task for task in suite.tasks(request) if task.function.endswith("chat:measure")]
-
-
 def test_a_missing_model_is_a_typed_error() -> None:
     with pytest.raises(ModelError, match="no-such-model"):
         teacher_forced.measure("toy", "scalar", "turbo", "no-such-model", 320, 6, 7)
-
-
-@pytest.mark.model
-def test_each_dialogue_is_scored_once_with_others_before_it() -> None:
-    talks = chat.conversations("smollm2-135m")
-    scored = [number for talk in talks for number, _ in talk.items]
-    assert sorted(scored) == list(range(len(dialogues())))
-    tokenizer = real_model.real_model("smollm2-135m").tokenizer
-    for talk in talks:
-        for number, answers in talk.items:
-            said = tokenizer.decode(np.asarray(talk.captured.tokens)[1:][answers])
-            turns = [t.content for t in dialogues()[number].turns if t.role == "assistant"]
-            assert said == "".join(f"{turn}<|im_end|>" for turn in turns)
-            assert answers.argmax() > 250
 
 
 def test_spread_of_layers_keeps_both_ends() -> None:

@@ -87,20 +87,3 @@ def test_relative_rise_weighs_items_by_their_tokens() -> None:
     reference = np.array([100.0, 1.0])
     assert metrics.relative_rise(reference, np.array([100.0, 2.0])) == pytest.approx(1 / 101)
     assert math.isnan(metrics.relative_rise(np.zeros(2), np.ones(2)))
-
-
-def test_the_upper_bound_of_a_constant_rise_is_that_rise() -> None:
-    reference = np.array([10.0, 20.0, 30.0, 40.0])
-    assert metrics.rise_upper_bound(reference, 1.03 * reference) == pytest.approx(0.03)
-    assert math.isnan(metrics.rise_upper_bound(reference[:1], reference[:1]))
-
-
-def test_the_upper_bound_covers_at_about_its_confidence() -> None:
-    """Rises of 1 % on average with noise between items: the bound is below in about one of 20."""
-    random = np.random.default_rng(5)
-    missed = 0
-    for _ in range(200):
-        reference = random.uniform(50.0, 150.0, size=40)
-        found = reference * (1.01 + 0.02 * random.standard_normal(40))
-        missed += metrics.rise_upper_bound(reference, found, resamples=500) < 0.01
-    assert 3 <= missed <= 26

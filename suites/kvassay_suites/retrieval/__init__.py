@@ -11,10 +11,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from kvassay.presets import STORED_MODES
-from kvassay.retrieval import BITS, scorers
+from kvassay.retrieval import scorers
 from kvassay.suite import Depth, Request, Target, Task
 
 from ..common import REFERENCE, instruction_stage
+from .data import REAL
 
 #: Data sets by depth: name, vectors, dimension. Those of the model come with its stage.
 Plan = tuple[tuple[str, int, int], ...]
@@ -23,7 +24,7 @@ PLANS: Final[Mapping[Depth, Plan]] = {
     "default": (("isotropic", 20_000, 128), ("anisotropic", 20_000, 128), ("keys", 1024, 64)),
     "full": (
         *(("isotropic", 100_000, 128), ("anisotropic", 100_000, 128)),
-        *(("isotropic", 20_000, 768), ("keys", 2048, 64)),
+        *(("isotropic", 20_000, 768), ("keys", 2048, 64), ("embeddings", 2000, 384)),
     ),
 }
 
@@ -66,14 +67,8 @@ def _mode_tasks(target: Target, request: Request, modes: Sequence[str]) -> list[
     tasks = []
     for data, n, dim in plan if modes else ():
         where: dict[str, Any] = {"data": data, "n": n, "dim": dim, "model": request.model}
-        for bits in BITS:
-            own = [mode for mode in modes if mode.startswith(f"stored-{bits}")]
-            if own:
-                where_and_how = {**where, "bits": bits, "modes": own}
-                label = f"{data} {n} x {dim}, {bits} bits"
-                tasks.append(_task(target, "recall", label, n * dim / 1e5, **where_and_how))
-        if "stored-sq8" in modes:
-            tasks.append(_task(target, "recall_sq8", f"{data} {n} x {dim}, SQ8", 1.0, **where))
+        weight = n * dim / 4e4
+        tasks.append(_task(target, "recall", f"{data} {n} x {dim}", weight, **where, modes=modes))
     if modes and target.backend != REFERENCE:
         n = 200_000 if request.depth == "full" else 20_000
         tasks.append(_task(target, "cost", f"latency and memory, {n} vectors", 5.0, n=n))
@@ -89,7 +84,7 @@ def _task(target: Target, function: str, label: str, weight: float, **arguments:
         target=target,
         stage=(
             "real model scalar"
-            if arguments.get("data") == "keys"
+            if arguments.get("data") in REAL
             else instruction_stage(target.backend, target.variant)
         ),
         weight=weight,

@@ -104,7 +104,7 @@ def _turn(search: Search, q: np.ndarray, seconds: float) -> float:
 
 
 def table(title: str, rows: list[Row], n: int, dim: int) -> list[str]:
-    """Markdown: each row beside ours of the same bits; losing figures of ours are marked."""
+    """Markdown: each row beside the last of ours of the same bits; what it loses is marked."""
     base = {row.contender.bits: row for row in rows if row.contender.ours}
     lines = [
         f"\n{title}, {os.cpu_count()} cores, 1 thread; time over ours of the same bits\n",
@@ -120,9 +120,10 @@ def table(title: str, rows: list[Row], n: int, dim: int) -> list[str]:
         speed = n * dim * contender.bits / 8 / one / 1e9
         ratios = ("", "")
         if ours is not None:
-            ratios = (_ratio(row.one, ours.one), _ratio(row.many, ours.many))
+            peer = not contender.ours
+            ratios = (_ratio(row.one, ours.one, peer), _ratio(row.many, ours.many, peer))
         found = f"{row.recall:.4f}"
-        if ours is not None and row.recall > ours.recall:
+        if ours is not None and not contender.ours and row.recall > ours.recall:
             found += " (ours loses)"
         lines.append(
             f"| {contender.name} | {contender.bytes_of(dim):g} | {found} | {one * 1e6:.1f} | "
@@ -131,10 +132,10 @@ def table(title: str, rows: list[Row], n: int, dim: int) -> list[str]:
     return lines
 
 
-def _ratio(times: list[float], ours: list[float]) -> str:
+def _ratio(times: list[float], ours: list[float], peer: bool) -> str:
     """The median over rounds."""
     ratio = float(np.median(np.divide(times, ours)))
-    return f"{ratio:.2f}" + (" (ours loses)" if ratio < 1 else "")
+    return f"{ratio:.2f}" + (" (ours loses)" if peer and ratio < 1 else "")
 
 
 if __name__ == "__main__":

@@ -34,7 +34,9 @@ class Contender:
 def contenders(bits: tuple[int, ...] = (4, 2)) -> Iterator[Contender]:
     """All of them, ours first."""
     for b in bits:
-        yield Contender(f"kvassay {b} bits", b, _codes(b, 4), _kvassay(b), ours=True)
+        yield Contender(f"kvassay {b} bits", b, _codes(b, 4), _kvassay(b, None), ours=True)
+        name = f"kvassay {b} bits, mean"
+        yield Contender(name, b, _codes(b, 4), _kvassay(b, "mean"), ours=True)
         yield Contender(f"turbovec {b} bits", b, _codes(b, 4), _turbovec(b))
         if b == 4:
             yield Contender("faiss fast-scan d x 4 bits", b, _codes(4, 0), _fast_scan(1))
@@ -50,9 +52,11 @@ def _codes(bits: int, extra: int) -> Callable[[int], float]:
     return lambda dim: dim * bits / 8 + extra
 
 
-def _kvassay(bits: int) -> Callable[[F32], Search]:
+def _kvassay(bits: int, kind: str | None) -> Callable[[F32], Search]:
     def build(x: F32) -> Search:
         index = Index(x.shape[1], bits)
+        if kind:
+            index.calibrate(x[:_TRAINING], kind)
         index.add(x)
         return lambda q: index.search(q, K)[1]
 

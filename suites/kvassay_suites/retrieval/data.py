@@ -90,6 +90,10 @@ _MAKERS: Final[dict[str, Callable[[int, int, str], Data]]] = {
 }
 
 
+#: Data sets that a model gives.
+REAL: Final = ("keys", "embeddings")
+
+
 def make(name: str, x: F32, q: F32) -> Data:
     """A data set with its exact answers."""
     return Data(name, x, q, exact(x, q))

@@ -15,7 +15,7 @@ from kvassay.retrieval import BITS, Index
 
 from ..common import MATH, REFERENCE, instruction_stage, record
 from ..common_process import call_fresh
-from .data import F32, Data, K, load_data
+from .data import F32, REAL, Data, K, load_data
 from .data import recall as share_found
 
 #: Re-ranks that are tried, in this order: the first that passes is the price.
@@ -25,7 +25,7 @@ WANTED: Final = 0.98
 #: Dimensions of the byte table (TurboVec publishes d b / 8 + 8).
 TABLE: Final = (64, 128, 200, 256, 768, 1536)
 #: Dimension and calibration of what is compared bit by bit.
-_SHAPES: Final = ((1, None), (80, None), (80, "outer"), (200, "5-95"), (600, None))
+_SHAPES: Final = ((1, None), (80, "mean"), (80, "outer"), (200, "5-95"), (600, None))
 _BLOCK: Final = 4096
 _LATENCIES: Final = 200
 
@@ -45,20 +45,23 @@ def recall(
     n: int,
     dim: int,
     model: str,
-    bits: int,
     modes: Sequence[str],
 ) -> list[Record]:
-    """Recall@10 of codes alone, and of the smallest re-rank that passes."""
+    """Recall@10 of each mode: codes alone, the smallest re-rank that passes, SQ8."""
     given = load_data(data, n, dim, model)
-    return recall_of(backend, variant, given, bits, modes)
+    found = [record for bits in BITS for record in recall_of(backend, variant, given, bits, modes)]
+    return [*found, *(recall_sq8(backend, variant, given) if "stored-sq8" in modes else ())]
 
 
 def recall_of(
     backend: str, variant: str, given: Data, bits: int, modes: Sequence[str]
 ) -> list[Record]:
-    """The same of a data set at hand."""
+    """The same of one number of bits and a data set at hand."""
+    if not any(mode.startswith(f"stored-{bits}") for mode in modes):
+        return []
     n, dim = given.x.shape
     index = Index(dim, bits, keep_vectors=True, backend=backend, variant=variant)
+    index.calibrate(given.x, "mean")
     index.add(given.x)
     codes = share_found(index.search(given.q, K)[1], given.best)
     rerank, ranked = smallest_rerank(index, given)
@@ -111,13 +114,14 @@ def smallest_rerank(index: Index, given: Data) -> tuple[int, float]:
     return rerank, reached
 
 
-def recall_sq8(backend: str, variant: str, data: str, n: int, dim: int, model: str) -> list[Record]:
+def recall_sq8(backend: str, variant: str, given: Data) -> list[Record]:
     """Recall@10 of the fallback, which no backend has a part in."""
-    given = load_data(data, n, dim, model)
+    n, dim = given.x.shape
     share = share_found(search_sq8(given.x, given.q), given.best)
-    make = _record("recall", backend, variant, share, "of the baseline", given.best.size, data)
-    detail = {"bytes_a_vector": given.x.shape[1]}
-    return [make("stored-sq8", f"{data} {len(given.x)} x {given.x.shape[1]}", detail)]
+    make = _record(
+        "recall", backend, variant, share, "of the baseline", given.best.size, given.name
+    )
+    return [make("stored-sq8", f"{given.name} {n} x {dim}", {"bytes_a_vector": dim})]
 
 
 def search_sq8(x: F32, q: F32) -> NDArray[np.int64]:
@@ -223,8 +227,7 @@ def _record(
     check: str, backend: str, variant: str, value: float, unit: str, n: int, data: str
 ) -> Any:
     """A record but for its mode, subject and detail."""
-    real = data in ("keys", "embeddings")
-    stage = "real model scalar" if real else instruction_stage(backend, variant)
+    stage = "real model scalar" if data in REAL else instruction_stage(backend, variant)
 
     def make(mode: str, subject: str, detail: dict[str, Any]) -> Record:
         return record(

@@ -103,8 +103,10 @@ class MiniLM:
         return self._linear(f"{at}.output.dense", mixed)
 
     def _linear(self, name: str, x: F32) -> F32:
-        out: F32 = x @ self._weights[f"{name}.weight"].T + self._weights[f"{name}.bias"]
-        return out
+        weight = self._weights[f"{name}.weight"]
+        rows = x.reshape(-1, weight.shape[1])  # one product: numpy makes one a text of the stack
+        out: F32 = rows @ weight.T + self._weights[f"{name}.bias"]
+        return out.reshape(*x.shape[:-1], -1)
 
     def _norm(self, name: str, x: F32) -> F32:
         centred = x - x.mean(axis=-1, keepdims=True)

@@ -86,7 +86,7 @@ def test_modes_have_tasks_and_caches_cost_none() -> None:
     native = Target("native", "scalar")
     asked = suite.tasks(Request((TARGET, native), STORED_MODES))
     assert {task.function.partition(":")[2] for task in asked} == {
-        *("list_scorers", "bits", "bytes_held", "recall", "recall_sq8", "cost"),
+        *("list_scorers", "bits", "bytes_held", "recall", "cost"),
     }
     caches = suite.tasks(Request((TARGET, native), ("turbo",)))
     assert [task.label for task in caches] == [

@@ -6,6 +6,7 @@
 #include "../tiles/avx2.h"
 
 #define AHEAD 32u /* tokens from those that are read to those that are asked for */
+#define LONG 256u /* tokens from which on one row's windows are measured */
 
 /* One span: its tiles lie in runs of one block of sixteen tokens, `block_bytes` from one to the next. */
 typedef struct part {
@@ -19,7 +20,8 @@ typedef struct part {
 } part;
 
 /* Two to four rows lie side by side, four places a tile, so that a tile's multipliers, and a window's offsets, are
- * neighbours. One row stays where it is and its windows are two tiles: measuring them costs more than it saves. */
+ * neighbours. One row stays where it is, and its windows are two tiles unless so many tokens are scanned that measuring
+ * them costs less than it saves. */
 typedef struct rows7 {
   const int8_t *q;                      /* four bytes a place */
   __m128i places[KV_MAX_DIM / 4];       /* those of rows that there are not are 0 */
@@ -100,8 +102,32 @@ static void offsets(rows7 *x, const kv_span *span, uint32_t which) {
   x->window[which] = 8;
 }
 
+/* Sum of the four pairs of words, in each of them. */
+static inline __m128i all_pairs(__m128i x) {
+  x = _mm_add_epi16(x, _mm_shuffle_epi32(x, 0x4e));
+  return _mm_add_epi16(x, _mm_shuffle_epi32(x, 0xb1));
+}
+
+/* Of one row, for windows of four tiles, two words each; 0 if their sums would not fit. */
+static int offsets_of_four(rows7 *x, const kv_span *span, uint32_t which) {
+  const __m128i times = _mm_set1_epi8((char)-kv_smallest(span)), one = _mm_set1_epi8(1);
+  uint8_t *offset = (uint8_t *)x->offset[which];
+  __m128i magnitude = _mm_setzero_si128();
+  if (span->channels % 16) return 0;
+  for (uint32_t c = 0; c < span->channels; c += 16, offset += 4) {
+    const __m128i q = _mm_loadu_si128((const __m128i *)(x->q + span->first + c));
+    const __m128i sum = all_pairs(_mm_maddubs_epi16(times, q));
+    magnitude = _mm_max_epi16(magnitude, all_pairs(_mm_maddubs_epi16(_mm_abs_epi8(q), one)));
+    _mm_storeu_si32(offset, sum);
+  }
+  x->window[which] = 4;
+  return fits(&magnitude, 1, kv_top(span));
+}
+
 /* Of one row, at every second place: sixteen channels are two windows. */
-static void offsets_of_one(rows7 *x, const kv_span *span, uint32_t which) {
+static void offsets_of_one(rows7 *x, const kv_span *span, uint32_t which, uint32_t tokens) {
+  if (tokens >= LONG && offsets_of_four(x, span, which)) return;
+  x->window[which] = 2;
   const __m128i times = _mm_set1_epi8((char)-kv_smallest(span));
   const int8_t *q = x->q + span->first;
   for (uint32_t c = 0; c < span->channels; c += 16) {
@@ -163,7 +189,10 @@ KV_INLINE void span7(const part *p, const rows7 *x, uint32_t bits, uint32_t rows
     if (token + AHEAD < p->tokens) kv_ask_for(block + AHEAD / 16 * p->block_bytes, p->span_bytes);
     __m256i total[KV_ROWS_AVX2][2];
     load_sums(p, token, 0, total, rows);
-    if (rows == 1)
+    if (rows == 1 && window == 4)
+      for (uint32_t left = p->span->channels; left; left -= 16, q += 16, tiles += 32 * bits, offset += 2)
+        window7(tiles, 4, q, offset, p->table, m, total, bits, rows);
+    else if (rows == 1)
       for (uint32_t left = p->span->channels; left; left -= 8, q += 8, tiles += 16 * bits, offset += 4)
         window7(tiles, 2, q, offset, p->table, m, total, bits, rows);
     else
@@ -223,7 +252,8 @@ void KV_KERNEL(keyscan)(const kv_codec *codec, uint32_t d, const uint8_t *tiles,
     }
     for (uint32_t i = 0; i < codec->spans; i++) {
       const part p = part_of(codec, i, tiles, tokens, out + r * stride, stride);
-      (count > 1 ? offsets : offsets_of_one)(&x, p.span, i);
+      if (count > 1) offsets(&x, p.span, i);
+      else offsets_of_one(&x, p.span, i, tokens);
       span7_of[p.span->bits - 1][count - 1](&p, &x);
     }
   }

@@ -133,7 +133,7 @@ impl<'a> Fp16Rows<'a> {
 pub enum Variant {
     /// Plain Rust.
     Scalar,
-    /// AVX2 and F16C.
+    /// AVX2, F16C and PCLMULQDQ.
     #[cfg(target_arch = "x86_64")]
     Avx2,
 }
@@ -167,7 +167,7 @@ impl Variant {
             #[cfg(target_arch = "x86_64")]
             Self::Avx2 => match avx2::Avx2::find() {
                 Some(found) => Ok(found),
-                None => Err(Error::new(Kind::Variant, "this CPU has no AVX2 or no F16C")),
+                None => Err(Error::new(Kind::Variant, "this CPU has no AVX2, F16C or PCLMULQDQ")),
             },
         }
     }

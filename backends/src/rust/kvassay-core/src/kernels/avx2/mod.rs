@@ -1,6 +1,7 @@
-//! AVX2 and F16C. What has no intrinsics here is the plain Rust of `body`, compiled for these instructions.
+//! AVX2, F16C and PCLMULQDQ. What has no intrinsics here is the plain Rust of `body`, compiled for these instructions.
 #![allow(unsafe_code)]
 
+mod crc;
 mod rows;
 mod scan;
 mod tiles;
@@ -17,7 +18,10 @@ impl Avx2 {
     /// The variant if this CPU runs it.
     pub fn find() -> Option<&'static Self> {
         static FOUND: Avx2 = Avx2(());
-        (is_x86_feature_detected!("avx2") && is_x86_feature_detected!("f16c")).then_some(&FOUND)
+        let has = is_x86_feature_detected!("avx2")
+            && is_x86_feature_detected!("f16c")
+            && is_x86_feature_detected!("pclmulqdq");
+        has.then_some(&FOUND)
     }
 }
 
@@ -25,7 +29,7 @@ impl Avx2 {
 macro_rules! with_avx2 {
     ($($from:path => fn $name:ident($($arg:ident: $type:ty),*) $(-> $result:ty)?;)*) => {$(
         fn $name(&self, $($arg: $type),*) $(-> $result)? {
-            #[target_feature(enable = "avx2,f16c")]
+            #[target_feature(enable = "avx2,f16c,pclmulqdq")]
             fn inside($($arg: $type),*) $(-> $result)? {
                 use $from as function;
                 function($($arg),*)
@@ -70,6 +74,7 @@ impl Kernels for Avx2 {
         scan::weigh => fn weigh(p: &[f32], scale: &[f32], iw: &mut [i16]) -> f32;
         body::blend => fn blend(acc: &mut [f32], sum: &[i32], al: f32, f: f32);
         body::blend_affine => fn blend_affine(acc: &mut [f32], sum: &[i32], al: f32, scale: f32, offset: f32, be: f32);
+        crc::crc32 => fn crc32(crc: u32, data: &[u8]) -> u32;
         body::blend_rows => fn blend_rows(acc: &mut [f32], x: &[f32], al: f32, be: f32);
     }
 }

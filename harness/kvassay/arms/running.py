@@ -1,0 +1,70 @@
+"""A run of arms over texts that can be interrupted, and spread over processes or a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
+from contextlib import nullcontext
+from functools import lru_cache
+from multiprocessing import get_context
+from pathlib import Path
+
+from ..models import Model, load
+from ..records import RecordWriter
+from .arm import Arm
+from .forward import measure
+from .outcome import Outcome, read_outcomes
+
+
+def run(
+    model: str,
+    arms: Sequence[Arm],
+    texts: Sequence[str],
+    tokens: int = 1024,
+    results: Path | None = None,
+    jobs: int = 1,
+    executor: Executor | None = None,
+) -> Iterator[Outcome]:
+    """Outcomes of arms on texts as they come, kept in `results`, whose outcomes are not repeated.
+
+    model: a name or path, loaded in each process. executor: any of `concurrent.futures`, which
+    gets a text a call; without one, `jobs` processes, and none but this one for a single job.
+    """
+    known = read_outcomes(results) if results else {}
+    with RecordWriter(results, append=True) if results else nullcontext() as writer:
+        for outcome in _outcomes(model, arms, texts, tokens, known, jobs, executor):
+            if writer is not None and outcome.digest not in known:
+                writer.write([outcome.to_record()])
+            yield outcome
+
+
+def _outcomes(
+    model: str,
+    arms: Sequence[Arm],
+    texts: Sequence[str],
+    tokens: int,
+    known: dict[str, Outcome],
+    jobs: int,
+    executor: Executor | None,
+) -> Iterator[Outcome]:
+    if executor is None and jobs == 1:
+        yield from measure(_loaded(model), arms, texts, tokens, known)
+        return
+    # Spawned, not forked: the threads of numpy's BLAS do not survive a fork.
+    made = executor or ProcessPoolExecutor(jobs, get_context("spawn"))
+    with nullcontext(made) if executor else made:
+        calls = [made.submit(one_text, model, arms, text, tokens, known) for text in texts]
+        for call in as_completed(calls):
+            yield from call.result()
+
+
+def one_text(
+    model: str, arms: Sequence[Arm], text: str, tokens: int, known: dict[str, Outcome]
+) -> list[Outcome]:
+    """All arms on a text, in a process that keeps the model for the next."""
+    return list(measure(_loaded(model), arms, [text], tokens, known))
+
+
+@lru_cache(maxsize=1)
+def _loaded(model: str) -> Model:
+    return load(model)

@@ -1,0 +1,114 @@
+"""`kvassay arms`: what codecs and presets do to a model's predictions, at how many bits."""
+
+from __future__ import annotations
+
+import json as jsonlib
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich import box
+from rich.progress import Progress
+from rich.table import Table
+
+from ..errors import SpecError
+from ..suggest import did_you_mean
+from .terminal import Verbose, errors, output
+
+if TYPE_CHECKING:
+    from ..arms import Row
+
+_CHOICES = ("all", "chosen-by", "held-out")
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the command."""
+    app.command("arms")(arms)
+
+
+def arms(
+    arm: Annotated[
+        list[str] | None,
+        typer.Option("--arm", help="As 'turbo:3.5/turbo:3 window=32'; repeatable."),
+    ] = None,
+    ablation: Annotated[
+        list[str] | None,
+        typer.Option(help="Arms that vary one thing: window, sinks, page, ...; or all."),
+    ] = None,
+    model: Annotated[str, typer.Option(help="smollm2-135m or a GGUF file.")] = "smollm2-135m",
+    text: Annotated[
+        list[str] | None, typer.Option(help="A text by name; repeatable; default all eight.")
+    ] = None,
+    half: Annotated[
+        str, typer.Option(help="all texts, those arms were chosen-by, or those held-out.")
+    ] = "all",
+    tokens: Annotated[int, typer.Option(min=101, help="Of each text.")] = 1024,
+    results: Annotated[
+        Path | None, typer.Option(help="Records; what it holds already is not measured again.")
+    ] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="Processes, a text each.")] = 1,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    plot: Annotated[Path | None, typer.Option(help="Write a page with a Pareto plot.")] = None,
+    verbose: Verbose = False,
+) -> int:
+    """Run a model with keys and values stored by each arm: bits against next-token KL."""
+    from ..arms import Outcome, parse_arm, rows  # models and matplotlib: not for others
+    from ..arms.running import run
+    from ..arms.standard import ABLATIONS, STANDARD
+
+    given = list(arm or [])
+    for name in ablation or []:
+        if name != "all" and name not in ABLATIONS:
+            raise SpecError(f"--ablation: no {name!r}{did_you_mean(name, ABLATIONS)}")
+        given += [one for key in ABLATIONS if name in ("all", key) for one in ABLATIONS[key]]
+    chosen = [parse_arm(one) for one in dict.fromkeys(given or STANDARD)]
+    names = _texts(text or [], half)
+    found: list[Outcome] = []
+    with Progress(console=errors(), transient=True, disable=not errors().is_terminal) as bar:
+        task = bar.add_task("arms", total=len(names) * len(chosen))
+        for outcome in run(model, chosen, names, tokens, results, jobs):
+            found.append(outcome)
+            bar.update(task, advance=1, description=f"{outcome.arm}, {outcome.text}")
+    table = rows(found)
+    if json:
+        sys.stdout.write(jsonlib.dumps([row.to_dict() for row in table], indent=2) + "\n")
+    else:
+        _print(table, names)
+    if plot is not None:
+        from ..distortion.plot import arms_page
+
+        plot.write_text(arms_page(model, names, table), encoding="utf-8")
+    return 0
+
+
+def _texts(given: Sequence[str], half: str) -> list[str]:
+    from ..models import PASSAGES, passage
+
+    if half not in _CHOICES:
+        raise SpecError(f"--half: {half!r} is not one of {', '.join(_CHOICES)}")
+    if given:
+        return [passage(name).name for name in given]
+    return [one.name for one in PASSAGES if half == "all" or one.held_out == (half == "held-out")]
+
+
+def _print(table: Sequence[Row], texts: Sequence[str]) -> None:
+    output().print(f"texts: {', '.join(texts)}; KL in nats", markup=False)
+    shown = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    shown.add_column("arm", overflow="fold")
+    for title in ("page bits", "all in", "KL", "worst text", "perplexity", "top 1"):
+        shown.add_column(title, justify="right", no_wrap=True)
+    shown.add_column("loses to", overflow="fold")
+    for row in table:
+        shown.add_row(
+            row.arm,
+            f"{row.page_bits:.3f}",
+            f"{row.all_in_bits:.3f}",
+            f"{row.kl:.4g}",
+            f"{row.worst:.4g}",
+            f"{row.perplexity_rise:+.2%}",
+            f"{row.top1:.3f}",
+            row.loses_to or "",
+        )
+    output().print(shown)

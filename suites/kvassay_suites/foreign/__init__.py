@@ -1,0 +1,85 @@
+"""Foreign: backends with stored formats of their own, against their codec and full precision.
+
+Runs by its name alone (`kvassay foreign --backend module:Class`); presets are the formats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from kvassay import registry
+from kvassay.errors import KvassayError
+from kvassay.own_formats import OwnFormatBackend
+from kvassay.suite import Request, Target, Task
+
+from ..common import MATH, ONE_LAYER
+from ..quality.measured import REAL, TINY
+
+SUITE: Final = "foreign"
+#: Function, stage and seconds by what it measures.
+_PARTS: Final = {
+    "arithmetic": (MATH, 4.0),
+    "one_layer": (ONE_LAYER, 2.0),
+    "tiny_transformers": (TINY, 4.0),
+    "model": (REAL, 60.0),
+}
+_TOKENS: Final = {"quick": 320, "default": 1024, "full": 1024}
+
+
+class ForeignSuite:
+    """Four tasks a target and format."""
+
+    name = SUITE
+    scope = SUITE  # no gate has it
+
+    def tasks(self, request: Request) -> Sequence[Task]:
+        """Raises KvassayError for a target without a format of its own, or without one named."""
+        tasks: list[Task] = []
+        for target in request.targets:
+            known = own(target).formats
+            for name in request.presets or tuple(known):
+                if name not in known:
+                    raise KvassayError(
+                        f"{target.backend}: no format {name!r}; it has {', '.join(known)}"
+                    )
+                tasks += _tasks(target, name, request)
+        return tasks
+
+
+def own(target: Target) -> OwnFormatBackend:
+    """The backend of a target; KvassayError where it has no formats of its own."""
+    backend = registry.load(target.backend, target.variant)
+    if not isinstance(backend, OwnFormatBackend):
+        raise KvassayError(
+            f"{target.backend} has no formats of its own (kvassay.own_formats); judge it by "
+            f"kvassay gate"
+        )
+    return backend
+
+
+def _tasks(target: Target, name: str, request: Request) -> list[Task]:
+    more: dict[str, dict[str, Any]] = {
+        "model": {"model": request.model, "tokens": _TOKENS[request.depth]}
+    }
+    return [
+        Task(
+            suite=SUITE,
+            label=f"{part.replace('_', ' ')} {name}",
+            function=f"kvassay_suites.foreign.measure:{part}",
+            arguments={
+                "backend": target.backend,
+                "variant": target.variant,
+                "name": name,
+                **more.get(part, {}),
+            },
+            target=target,
+            preset=name,
+            stage=stage,
+            weight=weight,
+        )
+        for part, (stage, weight) in _PARTS.items()
+    ]
+
+
+suite = ForeignSuite()

@@ -1,0 +1,195 @@
+"""Measurements of a format that is not this project's.
+
+Its own arithmetic is held to exact attention over what its codec, read in Python, decodes; codec
+and arithmetic together to full precision, by the thresholds that this project's presets have.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import Any, Final
+
+import numpy as np
+
+from kvassay.models import CacheAttention, FullAttention, tiny, tiny_tokens
+from kvassay.own_formats import OwnFormat, turned
+from kvassay.protocol import FloatArray
+from kvassay.records import Record
+from kvassay.spec import Spec
+from kvassay.suite import Target
+from kvassay.vector_codec import codec
+
+from ..common import MATH, ONE_LAYER
+from ..oracle import attend64
+from ..quality import metrics
+from ..quality.fixture import SHAPES
+from ..quality.fixture import one_layer as fixture
+from ..quality.measured import REAL, TINY, Origin
+from ..quality.real_model import cache_spec, fixed_text, real_model
+from ..quality.teacher_forced import compare_predictions
+from ..quality.tiny_transformer import CLEAR
+from . import SUITE, own
+
+#: Query heads, KV heads, head dim, tokens; in the second, long sums in half precision show.
+_CASES: Final = ((4, 4, 64, 33), (8, 2, 128, 2048), (6, 2, 96, 257), (4, 1, 256, 64))
+_KINDS: Final = ("gaussian", "outliers", "biased")
+_TOKENS: Final = 400
+_TINY_TOKENS: Final = 272
+#: Positions before it are left out of the figures of models: short caches err little.
+_FROM: Final = 64
+
+
+def arithmetic(backend: str, variant: str, name: str) -> list[Record]:
+    """Attention over its bound, chunked appends, and bytes held over those its codec needs."""
+    origin, loaded, format_ = _of(backend, variant, name, MATH)
+    records = []
+    for number, (query_heads, kv_heads, d, tokens) in enumerate(_CASES):
+        shape = Spec(layers=1, query_heads=query_heads, kv_heads=kv_heads, head_dim=d)
+        for kind in _KINDS:
+            k, v, q = _inputs(kind, number, shape, tokens)
+            expected = _expected(format_, shape, k, v, q)
+            with closing(loaded.prepare_own(name, shape)) as cache:
+                cache.append(0, k, v)
+                found = cache.attend(0, q)
+                held = 8 * cache.stored_bytes / (k.size + v.size)
+            with closing(loaded.prepare_own(name, shape)) as cache:
+                for part in np.array_split(np.arange(tokens), 5):
+                    cache.append(0, k[part], v[part])
+                chunked = cache.attend(0, q)
+            subject = f"{kind}, {query_heads} / {kv_heads} heads, d {d}, {tokens} tokens"
+            detail = {"bound": format_.bound, "keys": format_.keys, "values": format_.values}
+            for check, out, right in (
+                ("relative_error", found, expected),
+                ("chunking", chunked, found),
+            ):
+                error = metrics.relative_rms(out, right)
+                records.append(
+                    origin.record(
+                        check, error / format_.bound, "of the declared bound", out.size, subject,
+                        error=error, **detail,
+                    )
+                )  # fmt: skip
+            records.append(
+                origin.record(
+                    "stored_bits", held / format_.bits, "of its codec's", k.size, subject,
+                    held=held, declared=format_.bits,
+                )
+            )  # fmt: skip
+    return records
+
+
+def one_layer(backend: str, variant: str, name: str) -> list[Record]:
+    """Output error against full precision on the fixture of the quality suite."""
+    origin, loaded, _ = _of(backend, variant, name, ONE_LAYER)
+    records = []
+    for kind, (query_heads, kv_heads) in SHAPES.items():
+        tensors = fixture(kind, _TOKENS)
+        d = tensors.q.shape[-1]
+        shape = Spec(layers=1, query_heads=query_heads, kv_heads=kv_heads, head_dim=d)
+        exact = _exact(shape, tensors.k, tensors.v, tensors.q[-1])
+        with closing(loaded.prepare_own(name, shape)) as cache:
+            cache.append(0, tensors.k, tensors.v)
+            found = cache.attend(0, tensors.q[-1])
+        error = metrics.relative_rms(found, exact)
+        records.append(
+            origin.record("output_error", error, "relative rms", found.size, kind, tokens=_TOKENS)
+        )
+    return records
+
+
+def _tiny_models(origin: Origin, prepare: Any) -> list[Record]:
+    """Logits of the tiny transformers with the cache in the loop."""
+    records = []
+    for kind in SHAPES:
+        model = tiny(kind)  # type: ignore[arg-type]
+        tokens = tiny_tokens(_TINY_TOKENS)
+        full = model.forward(tokens, FullAttention())[_FROM:]
+        fields: dict[str, Any] = model.config.shape
+        with closing(prepare(Spec(**fields))) as cache:
+            found = model.forward(tokens, CacheAttention(cache))[_FROM:]
+        same = metrics.same_top1(full, found)
+        clear = np.diff(np.sort(full, axis=-1)[:, -2:], axis=-1)[:, 0] >= CLEAR
+        drift = metrics.relative_rms(found, full)
+        records += [
+            origin.record("tiny_logit_drift", drift, "relative rms", len(found), kind),
+            origin.record(
+                "tiny_top1", metrics.mean(same[clear]), "fraction", int(clear.sum()), kind
+            ),
+        ]
+    return records
+
+
+def tiny_transformers(backend: str, variant: str, name: str) -> list[Record]:
+    """The tiny transformers."""
+    origin, loaded, _ = _of(backend, variant, name, TINY)
+    return _tiny_models(origin, lambda shape: loaded.prepare_own(name, shape))
+
+
+def model(backend: str, variant: str, name: str, model: str, tokens: int) -> list[Record]:
+    """A teacher-forced pass of the real model with the cache in the loop."""
+    origin, loaded, _ = _of(backend, variant, name, REAL)
+    captured = fixed_text(model, tokens)
+    shape = cache_spec("fp16", captured)
+    with closing(loaded.prepare_own(name, shape)) as cache:
+        hidden = real_model(model).hidden(captured.tokens, CacheAttention(cache))
+        values = 2 * tokens * shape.layers * shape.kv_heads * shape.head_dim
+        held = 8 * cache.stored_bytes / values
+    found = compare_predictions(real_model(model), captured, hidden)
+    kl, top1 = found.kl[_FROM:], found.top1[_FROM:]
+    detail = {"tokens": tokens, "text": captured.digest, "held_bits": held}
+    subject = "fixed text"
+    return [
+        origin.record(
+            "next_token_kl", metrics.mean(kl), "nats", kl.size, subject,
+            **metrics.spread(kl), **detail,
+        ),
+        origin.record("next_token_top1", metrics.mean(top1), "fraction", top1.size, subject),
+    ]  # fmt: skip
+
+
+def _of(backend: str, variant: str, name: str, stage: str) -> tuple[Origin, Any, OwnFormat]:
+    target = Target(backend, variant)
+    loaded = own(target)
+    return (
+        Origin(target, name, stage, SUITE, command=f"kvassay {SUITE}"),
+        loaded,
+        loaded.formats[name],
+    )
+
+
+def _inputs(
+    kind: str, seed: int, shape: Spec, tokens: int
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Keys, values and one query; logits of a spread that leaves attention neither flat nor
+    one-hot."""
+    rng = np.random.default_rng(seed)
+
+    def draw(*size: int) -> FloatArray:
+        return rng.standard_normal(size, np.float32)
+
+    rows = (tokens, shape.kv_heads, shape.head_dim)
+    k, v = draw(*rows), draw(*rows)
+    q = 2 * draw(shape.query_heads, shape.head_dim)
+    if kind == "outliers":
+        k[:, :, :4] *= 10
+        q[:, :4] /= 10
+    if kind == "biased":
+        k += 3 * draw(shape.kv_heads, shape.head_dim)
+    return k, v, q
+
+
+def _expected(
+    format_: OwnFormat, shape: Spec, k: FloatArray, v: FloatArray, q: FloatArray
+) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Exact attention over what the codecs decode."""
+    d, block = shape.head_dim, format_.hadamard
+    keys = codec(format_.keys, head_dim=d, role="key").encode(turned(k, block)).decode()
+    values = codec(format_.values, head_dim=d, role="value").encode(turned(v, block)).decode()
+    return _exact(shape, turned(keys, block), turned(values, block), q)
+
+
+def _exact(
+    shape: Spec, k: FloatArray, v: FloatArray, q: FloatArray
+) -> np.ndarray[Any, np.dtype[np.float64]]:
+    scale = shape.effective_softmax_scale
+    return attend64(k.astype(np.float64), v.astype(np.float64), q, scale, 0, 0, len(k))
