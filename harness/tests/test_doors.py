@@ -180,9 +180,9 @@ def test_no_variant_for_this_cpu_is_no_rejection(
 
 
 def test_judging_baselines_is_asked_for_by_name(capsys: Capture) -> None:
-    assert gate("--backend", "native", "--judge-named") == 2
+    assert gate("--backend", "reference", "--judge-named") == 2
     assert "--judge-named judges the presets that --preset names" in capsys.readouterr().err
-    assert gate("--backend", "native", "--preset", "fp16") == 2
+    assert gate("--backend", "reference", "--preset", "fp16") == 2
     assert "add a preset that is, or --judge-named" in capsys.readouterr().err
 
 

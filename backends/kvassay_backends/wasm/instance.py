@@ -15,7 +15,7 @@ from kvassay.errors import CacheMemoryError, KvassayError, UnavailableError
 from ..native.abi import UNPROMISED, check_bound, needed
 from ..native.failures import failure
 from .faults import ModuleFault
-from .layout import POINTER, constants, layout
+from .layout import POINTER, constants, layout, signatures
 from .memory import PAGE, LinearMemory
 from .module import Module, callable_exports, engine, load_wasmtime
 
