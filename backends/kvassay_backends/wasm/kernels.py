@@ -168,7 +168,7 @@ class ModuleKernels(Kernels):
             work = self._start(room, scratch)
             self.instance.check(function, plan, where, queries, *result(answer), work, scratch, 0)
             self._note(work)
-            self.instance.memory.read_floats(answer, out)
+            self.instance.memory.read_array(answer, out)
 
     def _state(self, room: _Room, state: LayerState) -> dict[str, Any]:
         """The fields of a kv_state, what it points to being put into the room."""
