@@ -238,6 +238,16 @@ def types(session: nox.Session) -> None:
     run(session, "mypy", *session.posargs)
 
 
+@nox.session
+def docs(session: nox.Session) -> None:
+    """The documentation site, in .site; a link that leads nowhere is an error.
+
+    Arguments go to mkdocs: `nox -s docs -- serve`.
+    """
+    session.install(*group("docs"))
+    session.run("mkdocs", *(session.posargs or ["build"]))
+
+
 @nox.session(venv_backend="none")
 def ort_abi(session: nox.Session) -> None:
     """Our declarations of ONNX Runtime's interface against its official header."""

@@ -159,3 +159,11 @@ def _check_range(what: str, rows: FloatArray, layer: int) -> None:
             head=head,
             channel=channel,
         )
+
+
+def check_threads(threads: Any) -> None:
+    """InputError for what is no number of threads."""
+    if isinstance(threads, bool) or not isinstance(threads, (int, np.integer)):
+        raise InputError(f"threads: {threads!r} is not an integer")
+    if not 1 <= threads <= 0xFFFFFFFF:
+        raise InputError(f"threads: {threads} is not a positive number of threads")

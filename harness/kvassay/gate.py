@@ -16,6 +16,8 @@ from .rules import Outcome, Rule, Rulebook, evaluate, rulebook
 from .suite import Depth, Target
 
 PASS, REJECT, UNJUDGED = 0, 1, 2
+#: Roles of presets whose verdicts set the exit status.
+JUDGED: Final = ("product", "experiment")
 Decision = Literal["PASS", "REJECT", "NOT MEASURED"]
 #: The suite that the runner's own records belong to.
 RUN: Final = "run"
@@ -36,7 +38,7 @@ class Verdict:
     @property
     def judged(self) -> bool:
         """Whether it sets the exit status."""
-        return self.role in ("product", "experiment")
+        return self.role in JUDGED
 
     def named(self, state: str) -> tuple[str, ...]:
         """Names of the rules in that state."""
@@ -79,7 +81,8 @@ class Question:
     """What was asked: whom to judge, with which presets, by which rules. Empty suites: all.
 
     `baseline` names the records that the run is held to, `tensors` the file of captured tensors, ""
-    if none.
+    if none. With `judge_named` every preset is judged, whatever its role: for a backend that has
+    only what is a baseline here.
     """
 
     scope: str
@@ -89,6 +92,17 @@ class Question:
     depth: Depth = "default"
     baseline: str = ""
     tensors: str = ""
+    judge_named: bool = False
+
+    def role(self, preset: str) -> str:
+        """The role that a preset has in the verdicts."""
+        if self.judge_named:
+            return "product"
+        return PRESETS[preset].role if preset in PRESETS else "experiment"
+
+    def judges(self, preset: str) -> bool:
+        """Whether a verdict on this preset sets the exit status."""
+        return self.role(preset) in JUDGED
 
     def to_detail(self) -> dict[str, Any]:
         """The detail of the `run.request` record that keeps the question with the answers."""
@@ -100,6 +114,7 @@ class Question:
             "suites": list(self.suites),
             "baseline": self.baseline,
             "tensors": self.tensors,
+            "judge_named": self.judge_named,
         }
 
     @classmethod
@@ -129,6 +144,7 @@ class Question:
                 suites=tuple(str(name) for name in detail["suites"]),
                 baseline=str(detail.get("baseline", "")),
                 tensors=str(detail.get("tensors", "")),
+                judge_named=bool(detail.get("judge_named", False)),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise RecordError(f"run.request: its detail cannot be read ({error!r})") from None
@@ -180,6 +196,7 @@ def applies(rule: Rule, kind: Kind, preset: str) -> bool:
         "exact": kind.exact,
         "bounded": not kind.exact,
         "quantized": preset != "fp16",
+        "scaled": preset not in PRESETS or PRESETS[preset].scaled,
         "stored": preset in STORED_MODES,
         "wasm": kind.wasm,
         "native": not kind.wasm,
@@ -227,7 +244,7 @@ def _verdict(
         decision = "NOT MEASURED"
     if "reject" in states:
         decision = "REJECT"
-    role = PRESETS[preset].role if preset in PRESETS else "experiment"
+    role = question.role(preset)
     return Verdict(
         target, preset, role, decision, outcomes, passed[-1] if passed else "", tuple(stages)
     )
@@ -288,7 +305,7 @@ def _problem(records: Sequence[Record], question: Question, verdicts: Sequence[V
         return "no preset to judge"
     if not any(verdict.judged for verdict in verdicts):
         names = ", ".join(question.presets)
-        return f"only baselines and controls ({names}) were asked for: they are never judged"
+        return f"only baselines and controls ({names}) were asked for: they are not judged"
     return ""
 
 

@@ -25,6 +25,11 @@ class Preset:
         """Whether a reject of this preset sets the exit status."""
         return self.role in ("product", "experiment")
 
+    @property
+    def scaled(self) -> bool:
+        """Whether a stream keeps a scale for each vector."""
+        return any(str(self.fields[stream]).startswith("turbo") for stream in ("keys", "values"))
+
 
 _TURBO: Final = {
     "keys": "turbo:3.5",

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from .errors import RegistryError, UnavailableError, UnknownBackendError
 from .protocol import PROTOCOL_VERSION, Availability, Backend, BackendProvider
+from .signatures import mismatches
 from .suggest import did_you_mean
 
 BACKEND_GROUP: Final = "kvassay.backends"
@@ -97,6 +98,30 @@ def _offered(name: str) -> BackendProvider:
     return _as_provider(name, points[0].load())
 
 
+def backends_of(package: str) -> list[str]:
+    """Names of the backends that an installed package registers; `package` names the distribution
+    or the module. Raises UnknownBackendError if there are none."""
+    wanted = _normal(package)
+    points = _points(BACKEND_GROUP)
+    named = {_normal(point.dist.name) for point in points if point.dist is not None}
+    found = [
+        point.name
+        for point in points
+        if wanted == _normal(point.module.partition(".")[0])
+        or (point.dist is not None and wanted == _normal(point.dist.name))
+    ]
+    if not found:
+        raise UnknownBackendError(
+            f"no installed package {package!r} registers a backend"
+            f"{did_you_mean(wanted, named)} (entry point group {BACKEND_GROUP})"
+        )
+    return sorted(dict.fromkeys(found))
+
+
+def _normal(name: str) -> str:
+    return name.lower().replace("_", "-").replace(".", "-")
+
+
 def backends() -> dict[str, dict[str, Availability]]:
     """Every backend and variant with its availability."""
     return {name: dict(found.variants()) for name, found in providers().items()}
@@ -128,6 +153,7 @@ def load(name: str, variant: str | None = None) -> Backend:
     if not state.runs:
         raise UnavailableError(f"backend {name!r}, variant {variant!r}: {_say(state)}")
     backend = found.load(variant)
+    _check_class(name, type(backend), Backend)
     if backend.variant != variant:
         raise UnavailableError(
             f"backend {name!r} was asked for variant {variant!r} but loaded {backend.variant!r}"
@@ -150,6 +176,7 @@ def _from_path(name: str) -> BackendProvider:
 
 def _as_provider(name: str, found: Any) -> BackendProvider:
     if inspect.isclass(found) and issubclass(found, Backend):
+        _check_class(name, found, Backend)
         found = ClassProvider(name, found)
     elif inspect.isclass(found) and issubclass(found, BackendProvider):
         found = found()
@@ -166,4 +193,13 @@ def _check(found: Any, name: str) -> None:
         raise RegistryError(
             f"backend {name!r} speaks protocol {found.protocol}, "
             f"this kvassay speaks {PROTOCOL_VERSION}"
+        )
+    _check_class(name, type(found), BackendProvider)
+
+
+def _check_class(name: str, cls: type, base: type) -> None:
+    if wrong := mismatches(cls, base):
+        raise RegistryError(
+            f"backend {name!r}: {cls.__name__} cannot be used as a {base.__name__}: "
+            f"{'; '.join(wrong)}"
         )

@@ -25,6 +25,7 @@ REQUIREMENTS: Final = (
     "exact",
     "bounded",
     "quantized",
+    "scaled",
     "stored",
     "wasm",
     "native",

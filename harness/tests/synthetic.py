@@ -79,7 +79,7 @@ def good_records(
     preset = FOREIGN if foreign else STORED if stored else PRESET
     records = [declared(exact, wasm)]
     for rule in rulebook().rules:
-        wanted = {"exact": exact, "bounded": not exact, "quantized": True}
+        wanted = {"exact": exact, "bounded": not exact, "quantized": True, "scaled": True}
         wanted.update(stored=stored, foreign=foreign, wasm=wasm, native=not wasm)
         wanted.update(shipped=True, built=True, baseline=True, tensors=True)
         if rule.in_scope(scope) and all(wanted[name] for name in rule.requires):

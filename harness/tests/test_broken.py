@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from broken.kit import MODEL, PLANTED, PRESET, Planted, Probe
+from broken.kit import MODEL, PLANTED, Planted, Probe
+from judging_tools import evidence, tell, verdict_of
 
-from kvassay.gate import Question, Verdict, judge
-from kvassay.records import Record
-from kvassay.rules import Outcome
-from kvassay.runner import run, target_tasks
 from kvassay.suite import Target
 
 CONTROLS = ("broken.wrapped:Unbroken", "broken.wrapped:BoundedUnbroken")
@@ -24,34 +20,6 @@ PROBES = tuple(dict.fromkeys((fault.probe, "Bounded" in fault.backend) for fault
 @pytest.fixture(autouse=True)
 def _replays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KVASSAY_REPLAY_DIR", str(tmp_path))
-
-
-def verdict_of(target: Target, probe: Probe, timeout: float | None = None) -> Verdict:
-    """What the gate says after these tasks, through its own runner and rules."""
-    records: list[Record] = []
-    tasks = [*target_tasks([target]), *probe.tasks(target)]
-    if timeout is not None:
-        run(tasks, records.extend, jobs=1, timeout=timeout)
-    else:
-        with ThreadPoolExecutor(1) as here:
-            run(tasks, records.extend, executor=here)
-    question = Question("default", (target,), (PRESET,), suites=(probe.suite,))
-    return judge(records, question).verdicts[0]
-
-
-def evidence(outcome: Outcome) -> str:
-    """Subjects and details of the records that a rule rejects."""
-    bad = [r for r in outcome.records if outcome.rule.excess(r.value) > 0]
-    return " | ".join(f"{r.subject} {dict(r.detail)}" for r in bad)
-
-
-def tell(verdict: Verdict) -> str:
-    """Every rule that rejects, with its value and evidence."""
-    return "\n".join(
-        f"{o.rule.name} {o.value:g} ({o.rule.bound}): {evidence(o)[:800]}"
-        for o in verdict.outcomes
-        if o.state == "reject"
-    )
 
 
 def marks(probe: Probe) -> list[pytest.MarkDecorator]:

@@ -238,12 +238,12 @@ def test_an_interrupted_gate_says_what_it_kept(
         (["plan", *SHAPE, "--keys", "turbo:3.7"], "no codec 'turbo:3.7'"),
         (["plan", *SHAPE[:4], "--head-dim", "100"], "not a multiple of 16"),
         (["plan", *SHAPE, "--preset", "turbi"], "did you mean 'turbo'?"),
-        (["plan", "--model", "nothing.gguf"], "neither smollm2-135m nor a GGUF file"),
+        (["plan", "--model", "nothing.gguf"], "neither a file nor a known model"),
         (["run", "synthetic:measure", "{"], "arguments: not JSON"),
         (["run", "synthetic:measure", "3"], "arguments: not a JSON object"),
         (["run", "synthetic:unheard"], "no task 'synthetic:unheard'"),
         (["gate", "--preset", "fp16", "--preset", "kivi"], "only baselines and controls"),
-        (["gate", "--model", "nothing.gguf"], "neither smollm2-135m nor a GGUF file"),
+        (["gate", "--model", "nothing.gguf"], "neither a file nor a known model"),
     ],
 )
 def test_bad_usage_is_one_line_and_two(

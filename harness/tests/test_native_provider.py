@@ -1,14 +1,15 @@
 """What a library may do to us: be missing, stale, foreign, crash, hang; each has its own answer."""
 
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import pytest
-from native_tools import BUILT, add, compile_c, make_queries, make_spec, make_tokens
+from native_tools import BUILT, NATIVE, add, compile_c, make_queries, make_spec, make_tokens
 
 from kvassay.errors import UnavailableError
 from kvassay.protocol import Availability
 from kvassay_backends.native import LibraryBackendProvider, abi, backend, build_info, provider
+from kvassay_backends.native.kernel_backend import KernelBackend
 
 # The wrappers below are linked to the built library: what they do not define, it provides.
 HEAD = """
@@ -17,7 +18,7 @@ HEAD = """
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
-#include "kvassay.h"
+#include "kvassay_bounded.h"
 static kv_info changed(void) {
   return *((const kv_info *(*)(void))dlsym(RTLD_NEXT, "kv_get_info"))();
 }
@@ -31,6 +32,10 @@ KV_EXPORT const kv_info *kv_get_info(void) {
 }
 """
 PURE = OTHER_ABI.replace("abi_version = 7", "flags = KV_FLAG_EXACT")
+UNPROMISED = OTHER_ABI.replace("abi_version = 7", "flags = KV_FLAG_CACHE")
+UNBOUND = OTHER_ABI.replace("abi_version = 7", "flags = KV_FLAG_CACHE | KV_FLAG_BOUNDED")
+BOUNDED = UNBOUND + "KV_EXPORT double kv_error_bound(void) { return 0.25; }"
+UNBELIEVABLE = BOUNDED.replace("0.25", "-0.25")
 HANGS = "KV_EXPORT int32_t kv_variant_runs(uint32_t v, kv_error *e) { for (;;) pause(); }"
 UNLOADABLE = "__attribute__((constructor)) static void go(void) { raise(SIGSEGV); }"
 SECOND_VARIANT_CRASHES = """
@@ -129,7 +134,9 @@ def test_a_file_that_is_no_library(tmp_path: Path) -> None:
     ("text", "reason"),
     [
         (OTHER_ABI, "abi_version is 7, this kvassay needs 1"),
-        (PURE, "offers only the pure kernels"),
+        (UNPROMISED, "promises neither bits (KV_FLAG_EXACT) nor a bound"),
+        (UNBOUND, "does not export kv_error_bound"),
+        (UNBELIEVABLE, "kv_error_bound is -0.25, not positive"),
         (UNLOADABLE, "killed by SIGSEGV"),
     ],
 )
@@ -166,6 +173,57 @@ def test_one_variant_crashes_and_the_others_are_used(wrap: Wrap) -> None:
     with wrapped.load("scalar").prepare(spec) as cache:
         add(cache, make_tokens(spec, 40))
         assert cache.attend(0, make_queries(spec, 1)).shape == (1, 4, 32)
+
+
+def test_a_bounded_library_says_how_far_it_may_be_off(wrap: Wrap) -> None:
+    loaded = wrap(BOUNDED).load("scalar")
+    assert (loaded.exact, loaded.bound) == (False, 0.25)
+
+
+PURE_SPECS: tuple[dict[str, Any], ...] = (
+    {},
+    {"keys": "turbo:3+qjl", "values": "turbo:2.5", "key_centre": "frozen", "scale": "fp16"},
+    {"keys": "kivi:2", "values": "kivi:4", "window": 7, "sinks": 3, "span": 50},
+    {"keys": "fp16", "values": "fp16", "key_centre": "none", "value_centre": "none"},
+    {"layers": 2, "layer_overrides": {1: {"keys": "kivi:4", "page_tokens": 32}}, "span": 33},
+)
+
+
+@pytest.mark.parametrize("fields", PURE_SPECS)
+def test_pure_kernels_alone_give_the_same_bits(wrap: Wrap, fields: dict[str, Any]) -> None:
+    """The library's kernels, in a life cycle that is not the library's."""
+    loaded = wrap(PURE).load("scalar")
+    assert type(loaded) is KernelBackend
+    spec = make_spec(**fields)
+    rows, q = make_tokens(spec, 90), make_queries(spec, 5)
+    with loaded.prepare(spec) as ours, NATIVE.prepare(spec) as theirs:
+        for cache in (ours, theirs):
+            add(cache, rows[:, :50])
+            add(cache, rows[:, 50:])
+        assert ours.dump() == theirs.dump()
+        assert ours.pages(0) == theirs.pages(0)
+        for layer in range(spec.layers):
+            assert ours.attend(layer, q).tobytes() == theirs.attend(layer, q).tobytes()
+            assert ours.scores(layer, q[0]).tobytes() == theirs.scores(layer, q[0]).tobytes()
+        assert ours.counters.variants_ran == ("scalar",)
+        with loaded.restore(spec, theirs.dump()) as restored:
+            assert restored.attend(0, q).tobytes() == theirs.attend(0, q).tobytes()
+        fork = ours.fork()
+        fork.truncate(fork.length)
+        fork.mark(4)
+        add(fork, rows[:, :4])
+        fork.rollback(0)
+        assert fork.dump() == theirs.dump()
+
+
+def test_a_library_needs_only_what_it_offers() -> None:
+    """Of a whole cache no kernels are asked, of kernels no cache."""
+    assert abi.needed("kv_cache_fork", True)
+    assert not abi.needed("kv_cache_fork", False)
+    assert abi.needed("kv_page_encode", False)
+    assert not abi.needed("kv_page_encode", True)
+    assert abi.needed("kv_supports", True)
+    assert abi.needed("kv_supports", False)
 
 
 def test_a_header_without_marks_is_refused() -> None:

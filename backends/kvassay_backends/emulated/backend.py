@@ -5,12 +5,12 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from kvassay.checks import check_spec
+from kvassay.checks import check_spec, check_threads
 from kvassay.errors import IdentityError, UnsupportedError
 from kvassay.protocol import Backend, Cache, Support
 from kvassay.spec import Identity, LayerSpec, Spec
 
-from ..native.backend import check_threads, distinct_layers, layer_fields, refuse_identity
+from ..native.backend import distinct_layers, layer_fields, refuse_identity
 from .cache import EmulatedCache
 from .link import Command, Link
 

@@ -5,6 +5,8 @@ The header itself is what cffi reads: the text between its BEGIN and END marks.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -14,6 +16,7 @@ import cffi
 from kvassay.errors import UnavailableError
 
 from .build_info import (
+    BOUNDED_HEADER_NAME,
     HEADER_NAME,
     LIBRARY_DIR,
     RETRIEVAL_HEADER_NAME,
@@ -31,6 +34,24 @@ _VERSIONS: Final = (
     ("page_version", "KV_PAGE_VERSION"),
     ("dump_version", "KV_DUMP_VERSION"),
 )
+
+#: Functions that a library of pure kernels must have beside those which every library has; one with
+#: a whole cache needs none of them.
+KERNELS: Final = frozenset(
+    f"kv_{name}"
+    for name in (
+        *("plan_bytes", "plan_init", "plan_page_bytes", "plan_scratch_bytes"),
+        *("scratch_ran", "scratch_init", "page_encode", "attend", "scores"),
+    )
+)
+#: Functions of the header for callers in C: kvassay calls them in no library.
+FOR_CALLERS: Final = frozenset({"kv_plan_variant", "kv_page_mean", "kv_page_check"})
+#: Said of what declares no accuracy at all.
+UNPROMISED: Final = (
+    f"promises neither bits (KV_FLAG_EXACT) nor a bound; set KV_FLAG_BOUNDED and export "
+    f"kv_error_bound ({BOUNDED_HEADER_NAME})"
+)
+_CACHE: Final = "kv_cache_"
 
 _never_unloaded: Final[list[Any]] = []
 
@@ -83,6 +104,14 @@ def _addition(header: str) -> Any:
     return ffi
 
 
+@cache
+def bounded_interface() -> Any:
+    """What kvassay_bounded.h adds to it."""
+    ffi = cffi.FFI()
+    ffi.cdef(declarations(header_path(BOUNDED_HEADER_NAME).read_text(encoding="utf-8")))
+    return ffi
+
+
 class Library:
     """An open library whose versions and functions were checked.
 
@@ -99,7 +128,7 @@ class Library:
         except OSError as error:
             raise UnavailableError(f"cannot load {path}: {error}") from None
         _never_unloaded.append(self.lib)
-        self._check_functions(self.lib)
+        self._check_functions(self.lib, ["kv_get_info"])
         info = self.lib.kv_get_info()
         for field, constant in _VERSIONS:
             found, expected = getattr(info, field), getattr(self.lib, constant)
@@ -108,13 +137,15 @@ class Library:
                     f"{path}: {field} is {found}, this kvassay needs {expected}; build the library "
                     f"against its {HEADER_NAME}"
                 )
-        if not info.flags & self.lib.KV_FLAG_CACHE:
-            raise UnavailableError(
-                f"{path}: offers only the pure kernels; kvassay drives the kv_cache functions"
-            )
+        #: Offers a whole cache; else pure kernels, and the life cycle is the harness's.
+        self.stateful = bool(info.flags & self.lib.KV_FLAG_CACHE)
+        wanted = [name for name in dir(self.lib) if needed(name, self.stateful)]
+        self._check_functions(self.lib, wanted)
         #: The functions of kvassay_share.h, None where the library does not say it has them.
         self.sharing: Any = self._open_sharing(info.flags)
         self.exact = bool(info.flags & self.lib.KV_FLAG_EXACT)
+        #: Relative RMS that it may be off; None for an exact one.
+        self.bound = None if self.exact else self._declared_bound(info.flags)
         self.build_id = self.text(info.build_id)
         names = (self.lib.kv_variant_name(index) for index in range(info.variant_count))
         #: Names by number. The library lists them from the most portable to the fastest.
@@ -122,14 +153,22 @@ class Library:
 
     def _open_sharing(self, flags: int) -> Any:
         sharing = sharing_interface().dlopen(str(self.path))
-        if not flags & sharing.KV_FLAG_SHARE:
+        if not (self.stateful and flags & sharing.KV_FLAG_SHARE):
             return None
         _never_unloaded.append(sharing)
-        self._check_functions(sharing)
+        self._check_functions(sharing, dir(sharing))
         return sharing
 
-    def _check_functions(self, lib: Any) -> None:
-        for name in dir(lib):
+    def _declared_bound(self, flags: int) -> float:
+        extra = bounded_interface().dlopen(str(self.path))
+        if not flags & extra.KV_FLAG_BOUNDED:
+            raise UnavailableError(f"{self.path}: {UNPROMISED}")
+        _never_unloaded.append(extra)
+        self._check_functions(extra, ["kv_error_bound"])
+        return check_bound(extra.kv_error_bound(), str(self.path))
+
+    def _check_functions(self, lib: Any, names: Iterable[str]) -> None:
+        for name in names:
             try:
                 getattr(lib, name)
             except AttributeError:
@@ -142,3 +181,18 @@ class Library:
     def new_error(self) -> Any:
         """An empty kv_error."""
         return self.ffi.new("kv_error *")
+
+
+def needed(name: str, stateful: bool) -> bool:
+    """Whether kvassay calls a function of kvassay.h, or reads a constant, where there is a whole
+    cache or where there are kernels alone."""
+    if name in FOR_CALLERS:
+        return False
+    return name not in KERNELS if stateful else not name.startswith(_CACHE)
+
+
+def check_bound(bound: float, whose: str) -> float:
+    """A declared bound; UnavailableError unless it is positive and finite."""
+    if not (math.isfinite(bound) and bound > 0):
+        raise UnavailableError(f"{whose}: kv_error_bound is {bound}, not positive and finite")
+    return float(bound)

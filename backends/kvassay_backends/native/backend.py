@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
-from kvassay.checks import check_limit, check_spec
-from kvassay.errors import InputError, UnsupportedError
+from kvassay.checks import check_limit, check_spec, check_threads
+from kvassay.errors import UnsupportedError
 from kvassay.page import KEY_CENTRE_NUMBER, SCALE_NUMBER, VALUE_CENTRE_NUMBER
 from kvassay.protocol import Backend, Cache, Pool, Support
 from kvassay.spec import Identity, LayerSpec, Spec
@@ -26,6 +24,7 @@ class LibraryBackend(Backend):
         self.name = name
         self.variant = variant
         self.exact = library.exact
+        self.bound = library.bound
         self.build_id = library.build_id
         self.shares = library.sharing is not None
         self._library = library
@@ -117,14 +116,6 @@ def layer_fields(spec: LayerSpec) -> dict[str, int | float]:
         "softmax_scale": spec.softmax_scale,
         "seed": spec.seed,
     }
-
-
-def check_threads(threads: Any) -> None:
-    """InputError for what is no number of threads."""
-    if isinstance(threads, bool) or not isinstance(threads, (int, np.integer)):
-        raise InputError(f"threads: {threads!r} is not an integer")
-    if not 1 <= threads <= 0xFFFFFFFF:
-        raise InputError(f"threads: {threads} is not a positive number of threads")
 
 
 def distinct_layers(spec: Spec) -> list[tuple[int, LayerSpec]]:

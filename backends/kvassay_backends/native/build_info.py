@@ -15,6 +15,7 @@ HEADER_NAME = "kvassay.h"
 BLOCK_HEADER_NAME = "kvassay_block.h"
 SHARE_HEADER_NAME = "kvassay_share.h"
 RETRIEVAL_HEADER_NAME = "kvassay_retrieval.h"
+BOUNDED_HEADER_NAME = "kvassay_bounded.h"
 RECORD_NAME = "build.json"
 
 #: Folders below the sources that each build takes, and the kernels there that only the other has.

@@ -22,7 +22,7 @@ from kvassay.protocol import Backend
 from kvassay.spec import Spec
 
 from .abi import Library
-from .backend import LibraryBackend
+from .kernel_backend import open_backend
 
 #: One spec a codec family; small, so that listing backends stays quick.
 _CODECS: Final = (
@@ -62,7 +62,7 @@ def state(library: Library, number: int) -> tuple[str, str]:
     if library.lib.kv_variant_runs(number, error) != library.lib.KV_OK:
         return "unsupported-cpu", library.text(error.message)
     try:
-        reason = exercise(LibraryBackend("probe", library, library.variants[number]))
+        reason = exercise(open_backend("probe", library, library.variants[number]))
     except KvassayError as failure:
         reason = f"{type(failure).__name__}: {failure}"
     return ("broken", reason) if reason else ("ready", "")

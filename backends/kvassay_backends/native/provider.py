@@ -17,8 +17,8 @@ from kvassay.errors import UnavailableError
 from kvassay.protocol import Availability, Backend, BackendProvider, Status
 
 from .abi import Library
-from .backend import LibraryBackend
 from .build_info import LIBRARY_DIR, build_record, stale_reason
+from .kernel_backend import open_backend
 
 #: How a library that cannot be asked for its variants is listed: the one that all have.
 PORTABLE: Final = "scalar"
@@ -74,7 +74,7 @@ class LibraryBackendProvider(BackendProvider):
         if state is None or not state.runs:
             reason = f"{state.status}: {state.reason}" if state else "no such variant"
             raise UnavailableError(f"{self.name}, variant {variant!r}: {reason}")
-        return LibraryBackend(self.name, self._library, variant)
+        return open_backend(self.name, self._library, variant)
 
     @cached_property
     def _library(self) -> Library:

@@ -6,11 +6,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
+from kvassay.checks import check_threads
 from kvassay.errors import UnsupportedError
 from kvassay.protocol import Backend, Cache, Support
 from kvassay.spec import Identity, Spec
 
-from ..native.backend import LibraryBackend, check_threads, layer_fields
+from ..native.backend import LibraryBackend, layer_fields
 from .blocks import BlockLibrary, Blocks
 from .cache import Layer, OrtCache
 from .graphs import attributes

@@ -94,7 +94,7 @@ def scores(state: LayerState, transforms: dict[int, Transform], q: F32) -> tuple
     out[:, tokens[seen]] = single(logits * const(LN2))
     scanned = 0
     for numbers, mask in _chunks(state, visible):
-        stack = PageStack(spec, [state.page(i) for i in numbers])
+        stack = PageStack(spec, [bytes(state.page(i)) for i in numbers])
         t = single(page_logits(stack, query, state.means.keys) * const(LN2))
         t = np.where(_by_rows(spec, mask), t, _ABSENT)
         for number, logits in zip(numbers, t, strict=True):
@@ -117,7 +117,7 @@ def _attend_block(
         rows = _by_rows(spec, mask)
         for part in range(0, len(numbers), step):
             some = slice(part, part + step)
-            stack = PageStack(spec, [state.page(i) for i in numbers[some]])
+            stack = PageStack(spec, [bytes(state.page(i)) for i in numbers[some]])
             _scan(stack, query, state.means, rows[some], chunk)
         has = np.asarray(rows.any(axis=(0, 3)))
         top, al, be = whole.rescaled(np.where(has, chunk.maximum, _ZERO), has)

@@ -12,7 +12,8 @@ from kvassay.errors import InputError, UnknownBackendError
 from kvassay.protocol import Availability, Backend, BackendProvider, Cache, Pool, Support
 from kvassay.spec import Spec
 
-from .cache import VARIANT, ReferenceCache
+from .cache import ReferenceCache
+from .kernels import VARIANT
 from .pool import ReferencePool
 
 

@@ -30,12 +30,10 @@ from kvassay.protocol import BYTE_PARTS, Cache, Counters, FloatArray, require_op
 from kvassay.spec import Spec
 
 from .arithmetic import require_ieee
-from .attend import attend, scores
 from .drafts import Marked
 from .family import Family
 from .layer import LayerState
 
-VARIANT = "scalar"
 _T = TypeVar("_T")
 
 
@@ -66,7 +64,7 @@ class ReferenceCache(Cache):
 
     def _empty(self) -> list[LayerState]:
         return [
-            LayerState.empty(layer_spec, layer, self.spec.identity, self._family.transforms)
+            LayerState.empty(layer_spec, layer, self.spec.identity, self._family.kernels)
             for layer, layer_spec in enumerate(self.spec.layer_specs)
         ]
 
@@ -129,7 +127,7 @@ class ReferenceCache(Cache):
                     f"tokens that left the span and were retired; ask for fewer queries at once"
                 )
         require_ieee()
-        out, scanned = _computing(lambda: attend(state, self._family.transforms, queries))
+        out, scanned = _computing(lambda: self._family.kernels.attend(state, queries))
         self._scanned += scanned
         self._ran = True
         return out.reshape(q.shape)
@@ -140,7 +138,7 @@ class ReferenceCache(Cache):
         state = self._states[layer]
         query = check_score_query(self.spec, layer, q, state.length)
         require_ieee()
-        out, scanned = _computing(lambda: scores(state, self._family.transforms, query))
+        out, scanned = _computing(lambda: self._family.kernels.scores(state, query))
         self._scanned += scanned
         self._ran = True
         return out
@@ -165,12 +163,12 @@ class ReferenceCache(Cache):
     @property
     def counters(self) -> Counters:
         require_open(self._closed)
-        ran = (VARIANT,) if self._ran else ()
+        ran = self._family.kernels.ran if self._ran else ()
         return Counters(self._encoded, self._scanned, ran, self._peak)
 
     def pages(self, layer: int) -> list[bytes]:
         require_open(self._closed)
-        return list(self._states[check_layer(self.spec, layer)].live_pages())
+        return [bytes(page) for page in self._states[check_layer(self.spec, layer)].live_pages()]
 
     def truncate(self, n: int) -> None:
         require_open(self._closed)
@@ -279,7 +277,7 @@ class ReferenceCache(Cache):
     def fork(self) -> ReferenceCache:
         require_open(self._closed)
         states = _computing(lambda: [state.forked() for state in self._states])
-        copy = ReferenceCache(self.spec, self._family)
+        copy = type(self)(self.spec, self._family)
         copy._change(states)
         copy._note_peak()
         return copy

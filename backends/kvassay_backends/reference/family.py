@@ -1,4 +1,4 @@
-"""What caches of one spec have in common: transforms, and the bytes of a pool within its limit."""
+"""What caches of one spec have in common: kernels, and the bytes of a pool within its limit."""
 
 from __future__ import annotations
 
@@ -10,35 +10,23 @@ from typing import TYPE_CHECKING
 from kvassay.errors import CacheMemoryError
 from kvassay.spec import Spec
 
+from .kernels import Kernels, NumpyKernels, Page
 from .layer import LayerState
-from .transform import KEYS, SIGNS, VALUES, Transform
 
 if TYPE_CHECKING:
     from .cache import ReferenceCache
 
 
-def transforms_of(spec: Spec) -> dict[int, Transform]:
-    """The transforms that some layer of the spec uses."""
-    layers = spec.layer_specs
-    needed = {
-        KEYS: any(layer.keys.rotated for layer in layers),
-        VALUES: any(layer.values.rotated for layer in layers),
-        SIGNS: any(layer.keys.qjl for layer in layers),
-    }
-    return {
-        stream: Transform(spec.head_dim, spec.rounds, spec.seed, stream)
-        for stream, used in needed.items()
-        if used
-    }
-
-
 class Family:
     """Caches that may adopt each other's pages. Counts nothing: forks of a lone cache."""
 
-    def __init__(self, spec: Spec) -> None:
-        self.transforms = transforms_of(spec)
-        arrays = (transform.arrays() for transform in self.transforms.values())
-        self.table_bytes = sum(array.nbytes for group in arrays for array in group)
+    def __init__(self, spec: Spec, kernels: Kernels | None = None) -> None:
+        self.kernels = kernels or NumpyKernels(spec)
+
+    @property
+    def table_bytes(self) -> int:
+        """Bytes of tables that the kernels made from the spec."""
+        return self.kernels.table_bytes
 
     def join(self, cache: ReferenceCache, states: list[LayerState]) -> None:
         """A new member; `states` stays the list of its layers."""
@@ -53,8 +41,8 @@ class Family:
 class CountedFamily(Family):
     """The members of a pool: every page is counted once, fp16 tokens by the memory they have."""
 
-    def __init__(self, spec: Spec, limit: int | None) -> None:
-        super().__init__(spec)
+    def __init__(self, spec: Spec, limit: int | None, kernels: Kernels | None = None) -> None:
+        super().__init__(spec, kernels)
         self.limit = limit
         self.used = self.reserved = 0
         self._holders: dict[int, int] = {}
@@ -101,7 +89,7 @@ class CountedFamily(Family):
             if pages:
                 self._count_pages(state.pages, sign)
 
-    def _count_pages(self, pages: Iterable[bytes], sign: int) -> None:
+    def _count_pages(self, pages: Iterable[Page], sign: int) -> None:
         for page in pages:
             holders = self._holders.get(id(page), 0) + sign
             if holders == max(0, sign):

@@ -8,7 +8,7 @@ the middle changes nothing.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,8 +18,10 @@ from kvassay.errors import SpanError, StateError, TruncateError
 from kvassay.spec import Identity, LayerSpec
 
 from .arithmetic import F16, F32, f16
-from .encode import Means, frozen_means, layout_of, seal
-from .transform import Transform
+from .encode import Means, frozen_means, layout_of
+
+if TYPE_CHECKING:
+    from .kernels import Kernels, Page
 
 Stream = Literal["keys", "values"]
 
@@ -89,10 +91,10 @@ class LayerState:
     spec: LayerSpec
     layer: int
     identity: Identity | None
-    transforms: dict[int, Transform] = field(repr=False)
+    kernels: Kernels = field(repr=False)
     sinks: Rows
     residual: Rows
-    pages: tuple[bytes, ...] = ()
+    pages: tuple[Page, ...] = ()
     retired: int = 0
     length: int = 0
     means: Means = field(default_factory=Means)
@@ -105,17 +107,17 @@ class LayerState:
         spec: LayerSpec,
         layer: int,
         identity: Identity | None,
-        transforms: dict[int, Transform],
+        kernels: Kernels,
     ) -> LayerState:
         """A layer without tokens."""
-        return cls(spec, layer, identity, transforms, Rows.empty(spec), Rows.empty(spec))
+        return cls(spec, layer, identity, kernels, Rows.empty(spec), Rows.empty(spec))
 
     @property
     def sealed(self) -> int:
         """Pages ever sealed, retired ones included."""
         return self.retired + len(self.pages)
 
-    def page(self, number: int) -> bytes:
+    def page(self, number: int) -> Page:
         """A page by its number since the start of the sequence."""
         return self.pages[number - self.retired]
 
@@ -174,10 +176,7 @@ class LayerState:
         values = self.residual.get("values")[:, : spec.page_tokens]
         means = frozen_means(spec, keys, values) if self.sealed == 0 else self.means
         start = spec.sinks + self.sealed * spec.page_tokens
-        page = seal(
-            *(spec, self.transforms, means, keys, values),
-            *(self.layer, start, self.identity),
-        )
+        page = self.kernels.seal(spec, means, keys, values, self.layer, start, self.identity)
         residual = self.residual.without_first(spec.page_tokens)
         return replace(self, residual=residual, pages=(*self.pages, page), means=means)
 
@@ -226,7 +225,7 @@ class LayerState:
         )
         return replace(self, sinks=sinks, residual=residual, due=0)
 
-    def live_pages(self) -> tuple[bytes, ...]:
+    def live_pages(self) -> tuple[Page, ...]:
         """Pages that a query of the present length may reach."""
         return self.pages[max(0, first_live_page(self.spec, self.length) - self.retired) :]
 
@@ -264,7 +263,7 @@ class LayerState:
             sink_values=self.sinks.get("values"),
             residual_keys=self.residual.get("keys"),
             residual_values=self.residual.get("values"),
-            pages=self.live_pages(),
+            pages=tuple(map(bytes, self.live_pages())),
         )
 
     def restored(self, dump: LayerDump) -> LayerState:
@@ -273,14 +272,14 @@ class LayerState:
             self,
             sinks=Rows.copied(dump.sink_keys, dump.sink_values),
             residual=Rows.copied(dump.residual_keys, dump.residual_values),
-            pages=tuple(dump.pages),
+            pages=tuple(map(self.kernels.hold, dump.pages)),
             retired=dump.first_page,
             length=dump.length,
             means=Means(dump.key_mean, dump.value_mean),
         )
 
     def nbytes(self) -> dict[str, int]:
-        """Bytes of arrays and pages that this layer holds, by part; transforms belong to the
+        """Bytes of arrays and pages that this layer holds, by part; tables belong to the
         cache."""
         page = layout_of(self.spec).parts
         held = {part: size * len(self.pages) for part, size in page.items()}

@@ -7,23 +7,31 @@ from kvassay.spec import Spec
 
 from .cache import ReferenceCache
 from .family import CountedFamily
+from .kernels import Kernels
 
 
 class ReferencePool(Pool):
     """A family of reference caches within a limit."""
 
-    def __init__(self, spec: Spec, limit: int | None) -> None:
+    def __init__(
+        self,
+        spec: Spec,
+        limit: int | None,
+        kernels: Kernels | None = None,
+        cache: type[ReferenceCache] = ReferenceCache,
+    ) -> None:
         self.spec = spec
-        self._family = CountedFamily(spec, limit)
+        self._family = CountedFamily(spec, limit, kernels)
+        self._cache = cache
         self._closed = False
 
     def prepare(self) -> ReferenceCache:
         require_open(self._closed)
-        return ReferenceCache(self.spec, self._family)
+        return self._cache(self.spec, self._family)
 
     def restore_bytes(self, data: bytes) -> ReferenceCache:
         require_open(self._closed)
-        return ReferenceCache.restored(self.spec, data, self._family)
+        return self._cache.restored(self.spec, data, self._family)
 
     @property
     def nbytes(self) -> dict[str, int]:

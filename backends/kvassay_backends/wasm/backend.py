@@ -7,12 +7,12 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
-from kvassay.checks import check_spec
+from kvassay.checks import check_spec, check_threads
 from kvassay.errors import IdentityError, UnsupportedError
 from kvassay.protocol import Backend, Cache, Support
 from kvassay.spec import Identity, Spec
 
-from ..native.backend import check_threads, distinct_layers, layer_fields, refuse_identity
+from ..native.backend import distinct_layers, layer_fields, refuse_identity
 from .cache import WasmCache
 from .instance import Instance, Limits, MemoryUse
 from .layout import layout
@@ -43,6 +43,7 @@ class WasmBackend(Backend):
         self._shipped = shipped
         self._shared: Instance | None = None
         self.exact = self.desk.exact
+        self.bound = self.desk.bound
         self.build_id = self.desk.build_id
 
     @cached_property
@@ -68,7 +69,7 @@ class WasmBackend(Backend):
         """
         limits = self._limits if max_bytes is None else Limits(max_bytes, self._limits.fuel)
         module = self._module.metering() if metered else self._module
-        other = WasmBackend(self.name, module, self.variant, limits)
+        other = type(self)(self.name, module, self.variant, limits)
         other._shared = other.desk
         return other
 
@@ -97,14 +98,14 @@ class WasmBackend(Backend):
 
     def prepare(self, spec: Spec, threads: int = 1) -> Cache:
         self._refuse(spec, threads)
-        instance = self._shared or Instance(self._module, self._limits)
+        instance = self.instance()
         with _arguments(instance, spec, self.variant) as (config, _):
             instance.check("kv_cache_create", config, instance.results_at)
         return WasmCache(spec, instance, instance.pointer(instance.results_at))
 
     def restore_bytes(self, spec: Spec, data: bytes, threads: int = 1) -> Cache:
         self._refuse(spec, threads)
-        instance = self._shared or Instance(self._module, self._limits)
+        instance = self.instance()
         with _arguments(instance, spec, self.variant, data) as (config, dump):
             arguments = (config, dump, len(data), instance.results_at)
             try:
@@ -113,6 +114,10 @@ class WasmBackend(Backend):
                 refuse_identity(spec, data)
                 raise
         return WasmCache(spec, instance, instance.pointer(instance.results_at))
+
+    def instance(self) -> Instance:
+        """An instance for a new cache: one of its own, or the only one."""
+        return self._shared or Instance(self._module, self._limits)
 
     def _refuse(self, spec: Spec, threads: Any) -> None:
         check_threads(threads)

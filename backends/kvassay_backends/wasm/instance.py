@@ -12,9 +12,10 @@ from typing import Any, Final
 
 from kvassay.errors import CacheMemoryError, KvassayError, UnavailableError
 
+from ..native.abi import UNPROMISED, check_bound, needed
 from ..native.failures import failure
 from .faults import ModuleFault
-from .layout import POINTER, constants, layout
+from .layout import POINTER, constants, layout, signatures
 from .memory import PAGE, LinearMemory
 from .module import Module, callable_exports, engine, load_wasmtime
 
@@ -24,6 +25,7 @@ _VERSIONS: Final = (
     ("page_version", "KV_PAGE_VERSION"),
     ("dump_version", "KV_DUMP_VERSION"),
 )
+_BOUND: Final = "kv_error_bound"
 #: More than any module lists; a count beyond it is a lie.
 _MOST_VARIANTS: Final = 64
 #: Bytes that are kept between calls for what goes in and comes out; what needs more gives it back.
@@ -276,6 +278,13 @@ class Instance:
 
     # ---- what the module says of itself
 
+    def _declared_bound(self, flags: int) -> float:
+        if not (flags & self.lib.KV_FLAG_BOUNDED and self.has(_BOUND)):
+            raise UnavailableError(f"{self.path.name}: {UNPROMISED}")
+        with self._faults(_BOUND):
+            bound = self.export(_BOUND)()
+        return check_bound(bound, self.path.name)
+
     def _read_info(self) -> None:
         info = self.read_struct("kv_info", self.call("kv_get_info"))
         for name, constant in _VERSIONS:
@@ -284,16 +293,18 @@ class Instance:
                     f"{self.path.name}: {name} is {info[name]}, this kvassay needs "
                     f"{constants()[constant]}; build the module against its kvassay.h"
                 )
-        if not info["flags"] & self.lib.KV_FLAG_CACHE:
-            raise UnavailableError(
-                f"{self.path.name}: offers only the pure kernels; kvassay drives the kv_cache "
-                f"functions"
-            )
+        #: Offers a whole cache; else pure kernels, and the life cycle is the harness's.
+        self.stateful = bool(info["flags"] & self.lib.KV_FLAG_CACHE)
+        for name in signatures():
+            if needed(name, self.stateful) and not self.has(name):
+                raise ModuleFault(f"{self.path.name}: export {name} is missing", kind="export")
         if not 1 <= info["variant_count"] <= _MOST_VARIANTS:
             raise self._ended(
                 ModuleFault(f"{info['variant_count']} variants are not believable", kind="bounds")
             )
         self.exact = bool(info["flags"] & self.lib.KV_FLAG_EXACT)
+        #: Relative RMS that it may be off; None for an exact one.
+        self.bound = None if self.exact else self._declared_bound(info["flags"])
         self.build_id = self._text(info["build_id"])
         #: Names by number.
         self.variants = tuple(

@@ -14,7 +14,7 @@ from functools import cache
 from typing import Any, Final
 
 from ..native.abi import declarations, header_path, retrieval_interface
-from ..native.build_info import HEADER_NAME, RETRIEVAL_HEADER_NAME
+from ..native.build_info import BOUNDED_HEADER_NAME, HEADER_NAME, RETRIEVAL_HEADER_NAME
 
 POINTER: Final = 4
 #: Size and `struct` letter of the primitive types that the header uses.
@@ -34,7 +34,7 @@ _PRIMITIVES: Final = {
 
 @dataclass(frozen=True)
 class Field:
-    """Where a member lies, and the `struct` format of its value ("" for a nested struct)."""
+    """Where a member lies, and the `struct` format of its value; a nested struct is its bytes."""
 
     offset: int
     size: int
@@ -47,6 +47,7 @@ class Layout:
 
     name: str
     size: int
+    align: int
     fields: Mapping[str, Field]
 
     def pack(self, values: Mapping[str, Any]) -> bytes:
@@ -78,7 +79,7 @@ def layout(name: str) -> Layout:
         offset = -(-end // align) * align
         fields[member] = Field(offset, size, format_)
         end, widest = offset + size, max(widest, align)
-    return Layout(name, -(-end // widest) * widest, fields)
+    return Layout(name, -(-end // widest) * widest, widest, fields)
 
 
 def _measure(type_: Any) -> tuple[int, int, str]:
@@ -92,13 +93,17 @@ def _measure(type_: Any) -> tuple[int, int, str]:
         size, align, letter = _measure(type_.item)
         letters = f"{type_.length}s" if type_.item.cname == "char" else f"{type_.length}{letter}"
         return size * type_.length, align, letters
+    if type_.kind == "struct":
+        inner = layout(type_.cname)
+        return inner.size, inner.align, f"{inner.size}s"
     raise TypeError(f"no layout for {type_.cname}")
 
 
 @cache
 def constants() -> dict[str, int]:
-    """The integer constants of both headers by name."""
-    text = _declared(HEADER_NAME) + _declared(RETRIEVAL_HEADER_NAME)
+    """The integer constants of the headers by name."""
+    headers = (HEADER_NAME, RETRIEVAL_HEADER_NAME, BOUNDED_HEADER_NAME)
+    text = "".join(map(_declared, headers))
     return {name: int(value) for name, value in re.findall(r"#define (KV_\w+) (\d+)", text)}
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kvassay.errors import UnavailableError
 
+from ..native.abi import needed
 from .faults import ModuleFault
 from .layout import Signatures, retrieval_signatures, signatures
 
@@ -34,18 +35,10 @@ EXTRAS: Final = {
     "kv_wasm_high_water": ((), ("i32",)),
     "kv_wasm_refused": ((), ("i64",)),
     "kv_wasm_left": ((), ("i64",)),
+    "kv_error_bound": ((), ("f64",)),  # of kvassay_bounded.h
 }
 #: Of these, what a host cannot do without: it has to put tokens somewhere.
 REQUIRED: Final = ("kv_wasm_alloc", "kv_wasm_free")
-#: Functions of the header that a host of caches never calls.
-_KERNELS_ONLY: Final = frozenset(
-    f"kv_{name}"
-    for name in (
-        *("plan_bytes", "plan_init", "plan_variant", "plan_page_bytes", "plan_scratch_bytes"),
-        *("scratch_ran", "scratch_init", "page_mean", "page_encode", "page_check"),
-        *("attend", "scores"),
-    )
-)
 
 
 def callable_exports() -> Signatures:
@@ -141,9 +134,8 @@ def _check_exports(path: Path, compiled: Any) -> frozenset[str]:
     found = {export.name: _type(export.type) for export in compiled.exports}
     if found.get("memory") != "memory":
         raise ModuleFault(f"{path.name}: exports no memory named 'memory'", kind="export")
-    optional = _KERNELS_ONLY | retrieval_signatures().keys() | EXTRAS.keys() - set(REQUIRED)
     for name, expected in callable_exports().items():
-        if name not in found and name in optional:
+        if name not in found and not _always(name):
             continue
         if found.get(name) != expected:
             has = f"has type {found[name]}" if name in found else "is missing"
@@ -152,6 +144,11 @@ def _check_exports(path: Path, compiled: Any) -> frozenset[str]:
                 kind="export",
             )
     return frozenset(found)
+
+
+def _always(name: str) -> bool:
+    """Whether every module needs an export, be it a whole cache or kernels."""
+    return name in REQUIRED or (name in signatures() and needed(name, True) and needed(name, False))
 
 
 def _type(type_: Any) -> Any:

@@ -16,6 +16,7 @@ from .backend import WasmBackend
 from .build_info import LIBRARY_DIR, WasmRecord, build_record, stale_reason
 from .features import lacks
 from .instance import Instance, Limits
+from .kernel_backend import open_backend
 from .module import INSTALL, Module, installed
 
 #: For a module that someone else made: enough memory for every measurement of the suites, and
@@ -84,14 +85,14 @@ class OneModuleProvider(BackendProvider):
         return {name: self._try(name) for name in reversed(names)}
 
     def _try(self, variant: str) -> Availability:
-        return _tried(lambda: WasmBackend(self.name, self._module, variant, TRIAL))
+        return _tried(lambda: open_backend(self.name, self._module, variant, TRIAL))
 
     @cached_property
     def _module(self) -> Module:
         return Module.open(self._path, metered=True)
 
     def load(self, variant: str) -> Backend:
-        return WasmBackend(self.name, self._module, variant, SANDBOX)
+        return open_backend(self.name, self._module, variant, SANDBOX)
 
 
 def _fresh_record() -> WasmRecord:

@@ -1,6 +1,6 @@
 """The command line: `kvassay list | gate | parity | correctness | memory | quality | retrieval |
-performance | compare | history | certify | verify | capture | golden-pack | explain | plan |
-codecs | arms | doctor | schema | serve`.
+performance | conformance | new-backend | compare | history | certify | verify | capture |
+golden-pack | explain | plan | codecs | arms | doctor | schema | serve`.
 
 Exit status: 0 pass, 1 reject, 2 not measured or bad usage.
 """
@@ -22,6 +22,8 @@ from . import (
     certifying,
     codecs,
     comparing,
+    conforming,
+    creating,
     examining,
     historical,
     judging,
@@ -61,6 +63,8 @@ def common(
 
 showing.add_to(app)
 judging.add_to(app)
+conforming.add_to(app)
+creating.add_to(app)
 planning.add_to(app)
 codecs.add_to(app)
 arms.add_to(app)

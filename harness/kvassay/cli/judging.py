@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Final
 
 import typer
 
 from ..answers import Answers
 from ..cluster import cluster
-from ..errors import KvassayError, ModelError
+from ..errors import KvassayError
 from ..gate import Judgement, Question, judge
 from ..presets import PRESETS, STORED_MODES
 from ..records import Record, RecordWriter, read_records
@@ -28,14 +28,34 @@ from ..runner import (
     run,
     target_tasks,
 )
-from ..suite import Depth, Request, Target, Task, wanted
-from .completing import (
-    complete_backends,
-    complete_presets,
-    complete_suites,
-    complete_variants,
+from ..suite import Request, Target, Task, wanted
+from .files import Rejected, try_files
+from .options import (
+    AnswersPath,
+    Backends,
+    Baseline,
+    Dask,
+    DepthName,
+    Jobs,
+    JsonPath,
+    JudgeNamed,
+    JunitPath,
+    Library,
+    MarkdownPath,
+    Model,
+    Presets,
+    Quick,
+    Quiet,
+    ReportPath,
+    Resume,
+    ScopeName,
+    Source,
+    Suites,
+    Tensors,
+    Timeout,
+    Variants,
+    Wasm,
 )
-from .modules import Rejected, try_modules
 from .own_formats import choose_formats
 from .progress import watching
 from .selecting import (
@@ -67,86 +87,6 @@ OWN_SCOPE: Final[dict[str, Scope]] = {"performance": "full"}
 
 #: Suites that compare bits: an emulator changes none, while time and memory under it mean nothing.
 BITS: Final = ("parity",)
-
-Backends = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--backend",
-        help="Backend name or module:Class; repeatable (default: all).",
-        autocompletion=complete_backends,
-    ),
-]
-Wasm = Annotated[
-    list[Path] | None,
-    typer.Option("--wasm", help="A WebAssembly module of one's own, in a sandbox; repeatable."),
-]
-Variants = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--variant",
-        help="Variant; repeatable (default: all that run).",
-        autocompletion=complete_variants,
-    ),
-]
-Presets = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--preset", help="Preset; repeatable (default: all).", autocompletion=complete_presets
-    ),
-]
-Suites = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--suite",
-        help="Only this suite and its rules; repeatable.",
-        autocompletion=complete_suites,
-    ),
-]
-JsonPath = Annotated[
-    Path | None, typer.Option("--json", help="Write records to this file, one JSON line each.")
-]
-ReportPath = Annotated[Path | None, typer.Option("--report", help="Write the HTML report here.")]
-JunitPath = Annotated[Path | None, typer.Option("--junit", help="Write JUnit XML here.")]
-MarkdownPath = Annotated[
-    Path | None, typer.Option("--markdown", help="Write a summary in Markdown here.")
-]
-Baseline = Annotated[
-    Path | None,
-    typer.Option("--baseline", help="Records of an earlier run: fail where figures got worse."),
-]
-Source = Annotated[
-    Path | None, typer.Option("--from", help="Judge the records of this file; measure nothing.")
-]
-Tensors = Annotated[
-    Path | None,
-    typer.Option("--tensors", help="Judge on this file of captured q, k and v as well."),
-]
-Model = Annotated[str, typer.Option("--model", help="Model name, or the path of a GGUF file.")]
-Jobs = Annotated[
-    int | None, typer.Option("--jobs", min=1, help="Worker processes (default: cores, at most 2).")
-]
-AnswersPath = Annotated[
-    Path | None,
-    typer.Option("--answers", help="Keep answers in this file; measure only what it lacks."),
-]
-Dask = Annotated[
-    str | None,
-    typer.Option("--dask", help="Run tasks on a dask cluster, e.g. tcp://scheduler:8786."),
-]
-Timeout = Annotated[float, typer.Option("--timeout", min=1.0, help="Seconds a task may take.")]
-ScopeName = Annotated[Scope, typer.Option("--scope", help="Which rules must be measured.")]
-Quick = Annotated[
-    bool,
-    typer.Option(
-        "--quick", help="Smallest grids, best variants, product presets: an answer in a minute."
-    ),
-]
-DepthName = Annotated[Depth | None, typer.Option("--depth", help="How thoroughly suites measure.")]
-Resume = Annotated[
-    bool,
-    typer.Option("--resume", help="Take up an interrupted run: keep what its records hold."),
-]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
 
 DEFAULT_MODEL: Final = "smollm2-135m"
 
@@ -188,9 +128,11 @@ def add_to(app: typer.Typer) -> None:
 def gate(
     context: typer.Context,
     backend: Backends = None,
+    library: Library = None,
     wasm: Wasm = None,
     variant: Variants = None,
     preset: Presets = None,
+    judge_named: JudgeNamed = False,
     suite: Suites = None,
     scope: ScopeName = "default",
     quick: Quick = False,
@@ -217,17 +159,18 @@ def gate(
     """
     outputs = Outputs(report or Path("report.html"), junit, markdown, is_verbose(context))
     if source is not None:
-        if any((json, quick, depth, suite, backend, wasm, variant, preset, tensors, resume)):
+        named = (backend, library, wasm, variant, preset, tensors)
+        if any((json, quick, depth, suite, resume, *named)):
             raise KvassayError(
                 "--from judges what was recorded: give only --scope, --baseline and files to write"
             )
         return _judge_again(source, scope, context, baseline, outputs)
+    check_judge_named(judge_named, preset)
     if quick and depth:
         raise KvassayError("--quick and --depth contradict each other: give one of them")
-    modules, rejected = try_modules(wasm or ())
-    named = [*(backend or ()), *modules]
+    named, rejected = _named(backend, library, wasm)
     targets = tuple(one.target for one in rejected)
-    if named or not wasm:
+    if named or not rejected:
         targets += choose_targets(named, variant or [], best_only=quick or not named)
     if quick and not named:
         targets = without_reference(targets)
@@ -239,10 +182,25 @@ def gate(
         depth="quick" if quick else depth or ("full" if scope == "full" else "default"),
         baseline=str(baseline or ""),
         tensors=_checked_tensors(tensors),
+        judge_named=judge_named,
     )
     json = json or Path("results.jsonl")
     how = Execution(json, outputs, model, jobs, timeout, quiet, baseline, resume, answers, dask)
-    return _measure(question, how, rejected)
+    return measure(question, how, rejected)
+
+
+def _named(
+    backend: list[str] | None, library: list[Path] | None, wasm: list[Path] | None
+) -> tuple[list[str], list[Rejected]]:
+    """The backends that are named, by whichever door, and what of them failed at it."""
+    files, rejected = try_files({"library": library or (), "wasm": wasm or ()})
+    return [*(backend or ()), *files], rejected
+
+
+def check_judge_named(judge_named: bool, preset: list[str] | None) -> None:
+    """KvassayError where baselines are to be judged and no preset is named."""
+    if judge_named and not preset:
+        raise KvassayError("--judge-named judges the presets that --preset names: name some")
 
 
 def _suite_command(name: str) -> Callable[..., int]:
@@ -251,8 +209,11 @@ def _suite_command(name: str) -> Callable[..., int]:
     def command(
         context: typer.Context,
         backend: Backends = None,
+        library: Library = None,
+        wasm: Wasm = None,
         variant: Variants = None,
         preset: Presets = None,
+        judge_named: JudgeNamed = False,
         scope: ScopeName = own,
         depth: DepthName = "full",
         json: JsonPath = None,
@@ -268,17 +229,22 @@ def _suite_command(name: str) -> Callable[..., int]:
     ) -> int:
         if resume and not json:
             raise KvassayError("--resume takes up a file of records: name it with --json")
-        targets = choose_targets(backend or [], variant or [], emulated=name in BITS)
+        check_judge_named(judge_named, preset)
+        named, rejected = _named(backend, library, wasm)
+        targets = tuple(one.target for one in rejected)
+        if named or not rejected:
+            targets += choose_targets(named, variant or [], emulated=name in BITS)
         question = Question(
             scope=scope,
             targets=targets,
             presets=_presets_of(name, preset or [], targets),
             suites=(name,),
             depth=depth or "full",
+            judge_named=judge_named,
         )
         outputs = Outputs(report, verbose=is_verbose(context))
         how = Execution(json, outputs, model, jobs, timeout, quiet, None, resume, answers, dask)
-        return _measure(question, how)
+        return measure(question, how, rejected)
 
     return command
 
@@ -290,7 +256,7 @@ def _presets_of(suite: str, names: list[str], targets: tuple[Target, ...]) -> tu
     return choose_presets(names, STORED_MODES if suite == STORED else PRESETS)
 
 
-def _measure(question: Question, how: Execution, rejected: Sequence[Rejected] = ()) -> int:
+def measure(question: Question, how: Execution, rejected: Sequence[Rejected] = ()) -> int:
     """Run the suites, judge, print, write; the exit status. `rejected` are targets of the question
     that failed already: nothing more is run on them."""
     _check_worth_running(question, how.model)
@@ -371,14 +337,16 @@ def _taken_up(question: Question, how: Execution, tasks: list[Task]) -> TakenUp:
 
 def _check_worth_running(question: Question, model: str) -> None:
     """Refuse at once what would be refused, or fail, only after minutes of measuring."""
-    if not any(name not in PRESETS or PRESETS[name].judged for name in question.presets):
+    if not any(question.judges(name) for name in question.presets):
         names = ", ".join(question.presets)
         raise KvassayError(
-            f"only baselines and controls ({names}) were asked for: they are never judged; "
-            f"add a preset that is"
+            f"only baselines and controls ({names}) were asked for: they are not judged; "
+            f"add a preset that is, or --judge-named"
         )
-    if model != DEFAULT_MODEL and not Path(model).is_file():
-        raise ModelError(f"model: {model!r} is neither {DEFAULT_MODEL} nor a GGUF file")
+    if model != DEFAULT_MODEL:
+        from ..models import locate  # slow to import
+
+        locate(model)
 
 
 def _checked_tensors(path: Path | None) -> str:

@@ -14,15 +14,15 @@ PRESET: Final = "turbo"
 
 @dataclass(frozen=True)
 class Probe:
-    """Tasks of a suite whose label matches `labels`, for the preset `turbo`."""
+    """Tasks of a suite whose label matches `labels`."""
 
     suite: str
     labels: str
     depth: Depth = "quick"
 
-    def tasks(self, target: Target) -> Sequence[Task]:
+    def tasks(self, target: Target, preset: str = PRESET) -> Sequence[Task]:
         """They; never none."""
-        found = get_suite(self.suite).tasks(Request((target,), (PRESET,), depth=self.depth))
+        found = get_suite(self.suite).tasks(Request((target,), (preset,), depth=self.depth))
         chosen = [task for task in found if re.search(self.labels, task.label)]
         if not chosen:
             raise LookupError(f"no task of {self.suite} matches {self.labels!r}")

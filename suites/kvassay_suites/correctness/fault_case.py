@@ -13,6 +13,7 @@ from kvassay.protocol import Backend, Cache, FloatArray
 
 from ..common import make_spec
 from ..common_inputs import gaussian
+from ..offered import usual
 
 
 class Fault(Exception):
@@ -44,14 +45,9 @@ def expect_refusal(
 
 
 def turbo(**fields: Any) -> kvassay.Spec:
-    """A small quantized spec."""
-    plain = {
-        "kv_heads": 2,
-        "query_heads": 4,
-        "head_dim": 64,
-        "keys": "turbo:4",
-        "values": "turbo:4",
-    }
+    """A small spec, of turbo codecs where the backend has them."""
+    keys, values = usual()
+    plain = {"kv_heads": 2, "query_heads": 4, "head_dim": 64, "keys": keys, "values": values}
     return make_spec(**{**plain, "page_tokens": 16, **fields})
 
 

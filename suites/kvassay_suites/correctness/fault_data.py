@@ -124,7 +124,7 @@ def norm_extraction(backend: Backend) -> None:
     """x and 32 x have equal codes; their scales are in ratio 32."""
     pages = []
     for factor in (1, 32):
-        spec = turbo(scale="fp16")
+        spec = turbo(keys="turbo:4", values="turbo:4", scale="fp16")
         k, v = kv(spec, 16)
         with backend.prepare(spec) as cache:
             cache.append(0, k * np.float32(factor), v)

@@ -12,6 +12,7 @@ from kvassay.protocol import Backend
 from kvassay.records import Record
 
 from ..common import ONE_LAYER, record
+from ..offered import NotOffered, usual_codecs
 from . import fault_data, fault_input, fault_state
 from .fault_case import Fault
 
@@ -23,12 +24,14 @@ CASES: Final[Mapping[str, Callable[[Backend], None]]] = {
 
 
 def measure(backend: str, variant: str, names: list[str]) -> list[Record]:
-    """How many of these cases go wrong."""
-    loaded = kvassay.load(backend, variant)
-    wrong = {}
+    """How many of these cases go wrong, of those whose specs the backend executes."""
+    wrong, unasked = {}, []
     for name in names:
         try:
-            CASES[name](loaded)
+            with usual_codecs(kvassay.load(backend, variant)) as loaded:
+                CASES[name](loaded)
+        except NotOffered:
+            unasked.append(name)
         except Fault as fault:
             wrong[name] = str(fault)
         except KvassayError as error:
@@ -42,8 +45,8 @@ def measure(backend: str, variant: str, names: list[str]) -> list[Record]:
             variant,
             len(wrong),
             "cases",
-            len(names),
+            len(names) - len(unasked),
             subject=", ".join(names),
-            detail=wrong,
+            detail={**wrong, **({"not offered": unasked} if unasked else {})},
         )
     ]

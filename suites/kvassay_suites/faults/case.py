@@ -19,6 +19,7 @@ from kvassay.protocol import Backend, Cache, FloatArray
 
 from ..common import make_spec
 from ..common_inputs import gaussian
+from ..offered import Offered
 from ..oracle import read_dump
 
 #: Codecs of keys and values, one pair a family.
@@ -42,7 +43,7 @@ class Subject:
     @cached_property
     def backend(self) -> Backend:
         """The backend, loaded when a case first asks: some faults are committed by loading."""
-        return kvassay.load(self.name, self.variant)
+        return Offered(kvassay.load(self.name, self.variant))
 
 
 @dataclass

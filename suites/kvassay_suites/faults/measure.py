@@ -8,6 +8,7 @@ from typing import Final
 from kvassay.records import Record
 
 from ..common import record
+from ..offered import NotOffered
 from .case import CASES, Findings, Subject
 
 #: Failures told in a record; the rest are counted.
@@ -21,6 +22,8 @@ def measure(backend: str, variant: str, number: int) -> list[Record]:
     subject = Subject(backend, variant)
     try:
         one.run(find, subject)
+    except NotOffered as refusal:
+        find.holds(bool(str(refusal)), "a spec that is not offered must be refused with a reason")
     except Exception as error:
         last = traceback.extract_tb(error.__traceback__)[-1]
         find.holds(False, f"no {type(error).__name__}: {error} ({last.name}, line {last.lineno})")

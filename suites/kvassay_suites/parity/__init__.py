@@ -13,7 +13,7 @@ from kvassay.suite import Request, Target, Task
 from ..common import MATH, ONE_LAYER, describe, instruction_stage
 from ..golden.cases import CASES as GOLDEN
 from ..golden.cases import spec_of as golden_spec
-from .grid import cases, page_cases, preset_cases
+from .grid import Cases, cases, page_cases, preset_cases
 from .plans import CROSS
 
 #: Cases in one task of the full grid, a few seconds of work, and golden cases in one task.
@@ -35,9 +35,13 @@ def _target_tasks(target: Target, request: Request) -> list[Task]:
     depth = request.depth
     backend = kvassay.load(target.backend, target.variant)
     exact = backend.exact
+
+    def supported(found: Cases) -> Cases:
+        return _supported(target, backend, found)
+
     tasks = [
         _task(target, f"page: {_label(case)}", [case], MATH)
-        for case in _supported(target, backend, page_cases(depth))
+        for case in page_cases(depth, supported)
     ]
     names = [name for name in GOLDEN if exact and backend.supports(golden_spec(name))]
     for start in range(0, len(names), GOLDEN_BATCH):
@@ -46,9 +50,9 @@ def _target_tasks(target: Target, request: Request) -> list[Task]:
         tasks += [
             _task(target, _label(case), [case], ONE_LAYER, name)
             for case in preset_cases(name, depth)
-            if exact or case["plan"] != CROSS
+            if _executes(backend, case)
         ]
-    grid = _supported(target, backend, cases(depth))
+    grid = cases(depth, supported)
     step = BATCH if depth == "full" else 1
     # What the presets need of a layer is above; the grid is where vector code has its edges.
     stage = instruction_stage(target.backend, target.variant)
@@ -59,19 +63,16 @@ def _target_tasks(target: Target, request: Request) -> list[Task]:
     return tasks
 
 
-def _supported(
-    target: Target, backend: Backend, found: list[dict[str, Any]]
-) -> list[dict[str, Any]]:
-    """The cases whose spec the target executes: others are no evidence, none at all an error.
+def _executes(backend: Backend, case: dict[str, Any]) -> bool:
+    """Whether a target executes the spec of a case. Bytes of others bind exact targets alone."""
+    if not backend.exact and case["plan"] == CROSS:
+        return False
+    return bool(backend.supports(kvassay.Spec.from_dict(case["spec"])))
 
-    Bytes of others bind exact targets alone.
-    """
-    kept = [
-        case
-        for case in found
-        if backend.supports(kvassay.Spec.from_dict(case["spec"]))
-        and (backend.exact or case["plan"] != CROSS)
-    ]
+
+def _supported(target: Target, backend: Backend, found: Cases) -> Cases:
+    """The cases that the target executes: others are no evidence, none at all an error."""
+    kept = [case for case in found if _executes(backend, case)]
     if not kept:
         raise KvassayError(f"{target.backend} {target.variant} supports none of parity's specs")
     return kept

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from itertools import product
 from typing import Any, Final
@@ -15,6 +15,10 @@ from ..common import HEAD_DIMS, KEY_CODECS, VALUE_CODECS, make_spec
 from ..common_inputs import KINDS
 from ..common_pairwise import pairwise
 from .plans import CROSS, ONE_PAGE, PLANS
+
+Cases = list[dict[str, Any]]
+#: Keeps the cases that a target executes.
+Supported = Callable[[Cases], Cases]
 
 HEADS: Final = ((9, 3), (8, 8), (4, 1), (32, 8), (5, 1), (6, 2))
 FACTORS: Final[Mapping[str, tuple[Any, ...]]] = {
@@ -38,6 +42,7 @@ FACTORS: Final[Mapping[str, tuple[Any, ...]]] = {
     "plan": tuple(name for name in PLANS if name != ONE_PAGE),
 }
 QUICK_CASES: Final = 12
+QUICK_PAGES: Final = 4
 #: How often the full grid meets every pair of codecs at every head dim.
 ROUNDS: Final = 2
 #: Layers that differ from the rest of the cache.
@@ -96,14 +101,20 @@ def full_cases() -> Iterator[dict[str, Any]]:
         yield make_case({**row, "plan": plans[number % len(plans)]}, 1000 + number)
 
 
-def cases(depth: Depth) -> list[dict[str, Any]]:
-    """The cases of a depth."""
+def cases(depth: Depth, supported: Supported = list) -> list[dict[str, Any]]:
+    """The cases of a depth that a target supports; a quick look takes cheap ones of them."""
     if depth == "full":
-        return [*pairwise_cases(), *full_cases()]
+        return supported([*pairwise_cases(), *full_cases()])
+    found = supported(list(pairwise_cases()))
     if depth == "default":
-        return list(pairwise_cases())
-    cheap = sorted(pairwise_cases(), key=_cost)[: 4 * QUICK_CASES]
-    return sorted(cheap, key=lambda case: int(case["seed"]))[::4]
+        return found
+    cheap = sorted(found, key=_cost)[: 4 * QUICK_CASES]
+    return _some(sorted(cheap, key=lambda case: int(case["seed"])), QUICK_CASES)
+
+
+def _some(found: Cases, number: int) -> Cases:
+    """About so many of them, evenly spread."""
+    return found[:: max(1, -(-len(found) // number))]
 
 
 def _cost(case: Mapping[str, Any]) -> int:
@@ -115,7 +126,7 @@ def _cost(case: Mapping[str, Any]) -> int:
     return work * int(case["spec"]["query_heads"]) * int(case["spec"]["head_dim"])
 
 
-def page_cases(depth: Depth) -> list[dict[str, Any]]:
+def page_cases(depth: Depth, supported: Supported = list) -> list[dict[str, Any]]:
     """One sealed page and nothing else: the arithmetic of every codec, on inputs of every kind."""
     pairs = [(keys, VALUE_CODECS[i % len(VALUE_CODECS)]) for i, keys in enumerate(KEY_CODECS)]
     found = [
@@ -139,7 +150,8 @@ def page_cases(depth: Depth) -> list[dict[str, Any]]:
         )
         for i, (keys, values) in enumerate(pairs)
     ]
-    return found[::4] if depth == "quick" else found
+    found = supported(found)
+    return _some(found, QUICK_PAGES) if depth == "quick" else found
 
 
 def preset_cases(name: str, depth: Depth) -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ import argparse
 import hashlib
 import json
 import os
+import re
 import shlex
 import sys
 from collections.abc import Sequence
@@ -35,7 +36,8 @@ def write_replay(backend: str, variant: str, case: Case, first: dict[str, Any]) 
         "first": first,
     }
     text = json.dumps(content, indent=1, sort_keys=True, default=str)
-    name = f"{backend.replace(':', '.')}-{variant}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+    short = re.sub(r"[^\w.]+", ".", backend)[-60:]  # a backend may be named by the path of a file
+    name = f"{short}-{variant}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
     folder = Path(os.environ.get("KVASSAY_REPLAY_DIR", "."))
     path = folder / f"{name}.replay.json"
     folder.mkdir(parents=True, exist_ok=True)

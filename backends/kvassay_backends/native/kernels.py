@@ -1,0 +1,174 @@
+"""The pure kernels of a library, for the life cycle of `reference` to call."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kvassay.protocol import FloatArray
+from kvassay.spec import Identity, LayerSpec, Spec
+
+from ..reference.encode import Means
+from ..reference.kernels import Kernels
+from ..reference.layer import LayerState, Rows
+from .abi import Library
+from .failures import check
+
+#: What plans and scratch must be aligned to.
+_ALIGNMENT: Final = 64
+
+Bytes = NDArray[np.uint8]
+
+
+class LibraryKernels(Kernels):
+    """Plans for the layers of a spec, and calls with them.
+
+    Pages are read where they lie, 16-byte aligned. Scratch lives as long as a call, so that caches
+    of one family may be used by different threads.
+    """
+
+    def __init__(self, spec: Spec, library: Library, variant: str, fields: Any) -> None:
+        """`fields` gives the fields of a kv_layer_spec."""
+        self._library = library
+        self._lib = library.lib
+        self._ffi = library.ffi
+        self._ran = 0
+        self._plans = {
+            layer: self._plan(fields(layer), variant) for layer in dict.fromkeys(spec.layer_specs)
+        }
+
+    def _call(self, function: Any, *arguments: Any) -> None:
+        error = self._library.new_error()
+        check(self._library, function(*arguments, error), error)
+
+    def _plan(self, fields: dict[str, int | float], variant: str) -> Bytes:
+        spec = self._ffi.new("kv_layer_spec *", fields)
+        size = self._ffi.new("uint64_t *")
+        self._call(self._lib.kv_plan_bytes, spec, size)
+        plan = _aligned(size[0])
+        name = self._ffi.new("char[]", variant.encode())
+        self._call(self._lib.kv_plan_init, spec, name, self._at(plan), size[0])
+        return plan
+
+    def _at(self, array: NDArray[Any]) -> Any:
+        return self._ffi.from_buffer(array)
+
+    @property
+    def table_bytes(self) -> int:
+        """Bytes of the plans."""
+        return sum(plan.nbytes for plan in self._plans.values())
+
+    @property
+    def ran(self) -> tuple[str, ...]:
+        """Names of the variants whose kernels said that they ran."""
+        return tuple(name for i, name in enumerate(self._library.variants) if self._ran >> i & 1)
+
+    def seal(
+        self,
+        spec: LayerSpec,
+        means: Means,
+        keys: NDArray[np.float16],
+        values: NDArray[np.float16],
+        layer: int,
+        token_start: int,
+        identity: Identity | None,
+    ) -> bytes:
+        """The page of keys and values (kv_heads, page_tokens, head_dim)."""
+        plan = self._at(self._plans[spec])
+        page = bytearray(self._lib.kv_plan_page_bytes(plan))
+        belongs = identity or Identity()
+        hashes = (belongs.model_hash, belongs.tokenizer_hash, belongs.runtime_hash)
+        number = self._ffi.new("kv_page_id *", (*hashes, token_start, layer))
+        owners: list[Any] = []
+        rows = [self._rows(np.ascontiguousarray(half), owners) for half in (keys, values)]
+        scratch = self._scratch(plan)
+        self._call(
+            self._lib.kv_page_encode,
+            *(plan, number, self._pointer(rows[0]), self._pointer(rows[1])),
+            *(self._halves(means.keys, owners), self._halves(means.values, owners)),
+            *(self._ffi.from_buffer(page), len(page), self._at(scratch), scratch.nbytes),
+        )
+        self._note(scratch)
+        return bytes(page)
+
+    def attend(self, state: LayerState, q: FloatArray) -> tuple[FloatArray, int]:
+        """Outputs for q (n, query_heads, head_dim), and how many heads of pages there were."""
+        out: FloatArray = np.empty_like(q)
+        self._compute(self._lib.kv_attend, state, q, (len(q), self._floats(out)))
+        return out, len(state.pages) * state.spec.kv_heads
+
+    def scores(self, state: LayerState, q: FloatArray) -> tuple[FloatArray, int]:
+        """Logits (query_heads, tokens) of q (query_heads, head_dim), and heads of pages."""
+        out: FloatArray = np.empty((state.spec.query_heads, state.length), np.float32)
+        self._compute(self._lib.kv_scores, state, q, (self._floats(out), out.size))
+        return out, len(state.pages) * state.spec.kv_heads
+
+    def _compute(
+        self, function: Any, state: LayerState, q: FloatArray, result: tuple[Any, Any]
+    ) -> None:
+        plan = self._at(self._plans[state.spec])
+        owners: list[Any] = []
+        stored = self._state(state, owners)
+        scratch = self._scratch(plan)
+        room = (self._at(scratch), scratch.nbytes, self._ffi.NULL)
+        queries = np.ascontiguousarray(q)
+        self._call(function, plan, stored, self._floats(queries), *result, *room)
+        self._note(scratch)
+
+    def _state(self, state: LayerState, owners: list[Any]) -> Any:
+        """A kv_state; `owners` keeps what it points to."""
+        pages = [self._ffi.from_buffer(bytes(page)) for page in state.pages]
+        owners += pages
+        numbers = self._ffi.new("const void *[]", pages)
+        owners.append(numbers)
+        halves = ((rows, stream) for rows in (state.sinks, state.residual) for stream in (0, 1))
+        rows = [self._rows(_stream(rows, stream), owners, rows.used) for rows, stream in halves]
+        return self._ffi.new(
+            "kv_state *",
+            (
+                *(state.length, numbers, state.retired, len(pages), *rows),
+                *(self._halves(mean, owners) for mean in (state.means.keys, state.means.values)),
+            ),
+        )
+
+    def _rows(
+        self, data: NDArray[np.float16], owners: list[Any], tokens: int | None = None
+    ) -> tuple[Any, int, int]:
+        """The fields of a kv_rows over (kv_heads, capacity, head_dim)."""
+        _, capacity, width = data.shape
+        if not (capacity if tokens is None else tokens):
+            return self._ffi.NULL, width, capacity * width
+        return self._halves(data, owners), width, capacity * width
+
+    def _pointer(self, rows: tuple[Any, int, int]) -> Any:
+        return self._ffi.new("kv_rows *", rows)
+
+    def _halves(self, data: NDArray[np.float16] | None, owners: list[Any]) -> Any:
+        if data is None:
+            return self._ffi.NULL
+        pointer = self._ffi.cast("uint16_t *", self._at(data))
+        owners += (data, pointer)
+        return pointer
+
+    def _floats(self, array: FloatArray) -> Any:
+        return self._ffi.from_buffer("float *", array)
+
+    def _scratch(self, plan: Any) -> Bytes:
+        scratch = _aligned(self._lib.kv_plan_scratch_bytes(plan, 1))
+        self._lib.kv_scratch_init(self._at(scratch), scratch.nbytes)
+        return scratch
+
+    def _note(self, scratch: Bytes) -> None:
+        self._ran |= self._lib.kv_scratch_ran(self._at(scratch))
+
+
+def _stream(rows: Rows, stream: int) -> NDArray[np.float16]:
+    return rows.values if stream else rows.keys
+
+
+def _aligned(size: int) -> Bytes:
+    room = np.zeros(size + _ALIGNMENT, np.uint8)
+    start = -room.ctypes.data % _ALIGNMENT
+    return room[start : start + size]

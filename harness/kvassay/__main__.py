@@ -1,0 +1,5 @@
+"""`python -m kvassay` is the command `kvassay`."""
+
+from .cli import main
+
+main()

@@ -1,0 +1,57 @@
+"""Planted faults as shared libraries: the same gate, by the door for other people's code."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from .kit import HELD, IDENTITY, Probe
+
+#: Rejected at the door, in a process of its own, before anything is measured.
+DOOR: Final = None
+PAGE: Final = Probe("parity", "^page: turbo.* one page$")
+PLANS: Final = Probe("parity", "( singles| one append)$")
+DATA: Final = Probe("correctness", "^faults 0$")
+STATE: Final = Probe("correctness", "^faults 9$")
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A fault of faulty.c by its number: the rule meant for it, and what its evidence says."""
+
+    number: int
+    what: str
+    rule: str
+    probe: Probe | None
+    tells: str
+    timeout: float | None = None
+
+
+PLANTED: Final = (
+    Fault(1, "another ABI", "run.errors", DOOR, "abi_version is 7, this kvassay needs 1"),
+    Fault(2, "another page version", "run.errors", DOOR, "page_version is 1, .* needs 2"),
+    Fault(3, "neither exact nor bounded", "run.errors", DOOR, "neither bits .* nor a bound"),
+    Fault(4, "supports what it then refuses", "run.errors", DOOR, "no memory for this codec"),
+    Fault(5, "nothing is freed", "memory.retained_bytes", HELD, "sessions"),
+    Fault(6, "last channel not stored", "parity.mismatches", PAGE, "'stage': 'key"),
+    Fault(7, "keys for values", "parity.mismatches", PAGE, "'stage': 'key"),
+    Fault(8, "heads rotated", "parity.mismatches", PAGE, "'stage': 'key"),
+    Fault(9, "values rounded", "parity.mismatches", PAGE, "'stage': 'value"),
+    Fault(10, "values in reverse", "parity.mismatches", PAGE, "'stage': 'value"),
+    Fault(11, "last token dropped", "run.errors", PAGE, "layer 0 holds 15 tokens"),
+    Fault(12, "one layer for all", "correctness.faults", STATE, "neighbours"),
+    Fault(13, "one unit in the last place", "parity.mismatches", PAGE, "'stage': 'attend'"),
+    Fault(14, "first of n queries wrong", "correctness.faults", DATA, "public entries"),
+    Fault(15, "query heads mixed up", "correctness.faults", DATA, "head layouts"),
+    Fault(16, "half of the channels", "correctness.faults", DATA, "weight on one row"),
+    Fault(17, "dies with several queries", "run.errors", PLANS, "SIGABRT", 60.0),
+    Fault(18, "hangs with several queries", "run.errors", PLANS, "timed out", 8.0),
+    Fault(19, "dies at once", "run.errors", DOOR, "killed by SIGABRT"),
+    Fault(20, "scores without scale", "parity.mismatches", PAGE, "'stage': 'scores'"),
+    Fault(21, "truncate does nothing", "correctness.faults", STATE, "truncat"),
+    Fault(22, "reset does nothing", "correctness.faults", STATE, "reset"),
+    Fault(23, "a fork is empty", "correctness.faults", STATE, "forks"),
+    Fault(24, "any identity", "correctness.identity_accepted", IDENTITY, "accepted"),
+    Fault(25, "bills half of the codes", "memory.unbilled_bytes", HELD, "appended"),
+    Fault(26, "says that nothing ran", "run.errors", DOOR, "nothing ran instead of scalar"),
+)

@@ -1,0 +1,85 @@
+"""The documents: links lead somewhere, Python in them compiles, the site builds."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+PAGES: Final = [
+    *(ROOT / "README.md", ROOT / "ci" / "README.md"),
+    *sorted((ROOT / "docs").glob("*.md")),
+]
+_LINK: Final = re.compile(r"\]\(([^)\s]+)\)")
+_PYTHON: Final = re.compile(r"^```python\n(.*?)^```$", re.M | re.S)
+_FENCE: Final = re.compile(r"^```.*?^```$", re.M | re.S)
+
+
+def dead_links(page: Path, text: str) -> list[str]:
+    """Links of a page to files or headings that are not there."""
+    dead = []
+    for link in _LINK.findall(_FENCE.sub("", text)):
+        if re.match(r"[a-z]+:", link):
+            continue
+        file, _, heading = link.partition("#")
+        target = (page.parent / file).resolve() if file else page
+        if not target.exists() or (heading and heading not in headings(target)):
+            dead.append(link)
+    return dead
+
+
+def headings(page: Path) -> set[str]:
+    """Anchors of the headings of a page."""
+    titles = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.M)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_and_python(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert not dead_links(page, text)
+    for number, code in enumerate(_PYTHON.findall(text)):
+        compile(code, f"{page.name}[{number}]", "exec")
+
+
+def test_a_dead_link_is_found(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    text = "# A title\n[here](#a-title) [not](#another) [gone](gone.md) [out](https://x.org)"
+    page.write_text(text, encoding="utf-8")
+    assert dead_links(page, text) == ["#another", "gone.md"]
+
+
+@pytest.mark.long
+def test_the_site_builds_and_a_dead_link_stops_it(tmp_path: Path) -> None:
+    if find_spec("mkdocs") is None or find_spec("mkdocstrings") is None:
+        pytest.skip("mkdocs is not installed: the site was not built (pip install --group docs)")
+    for name in ("docs", "harness", "backends", "suites"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    config = tmp_path / "mkdocs.yml"
+    shutil.copyfile(ROOT / "mkdocs.yml", config)
+    command = [sys.executable, "-m", "mkdocs", "build", "-f", str(config), "-d"]
+
+    def build(site: Path) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([*command, str(site)], capture_output=True, text=True)
+
+    done = build(tmp_path / "site")
+    assert done.returncode == 0, done.stderr
+    api = (tmp_path / "site" / "api.html").read_text(encoding="utf-8")
+    for name in (
+        *("kvassay.protocol.Backend", "kvassay_backends.lifecycle.LifecycleBackend"),
+        *("kvassay.spec.Spec", "kvassay.vector_codec.VectorCodec", "kvassay.records.Record"),
+    ):
+        assert f'id="{name}"' in api, name
+    (tmp_path / "docs").unlink()
+    shutil.copytree(ROOT / "docs", tmp_path / "docs")
+    (tmp_path / "docs" / "glossary.md").write_text("[gone](gone.md)", encoding="utf-8")
+    done = build(tmp_path / "broken")
+    assert done.returncode != 0
+    assert "gone.md" in done.stderr
