@@ -159,8 +159,8 @@ def gate(
     """
     outputs = Outputs(report or Path("report.html"), junit, markdown, is_verbose(context))
     if source is not None:
-        named = (backend, library, wasm, variant, preset, tensors)
-        if any((json, quick, depth, suite, resume, *named)):
+        asked = (backend, library, wasm, variant, preset, tensors)
+        if any((json, quick, depth, suite, resume, *asked)):
             raise KvassayError(
                 "--from judges what was recorded: give only --scope, --baseline and files to write"
             )

@@ -86,7 +86,7 @@ def test_an_arm_is_what_a_cache_of_that_spec_gives(
 ) -> None:
     """Token by token through the native cache, whose queries have 7 bits, against all at once."""
     base = {"window": 32, "sinks": 4, "page_tokens": 64, "key_centre": "page"}
-    spec = kvassay.Spec(**{**model.config.shape, **base, **fields})  # type: ignore[arg-type]
+    spec = kvassay.Spec(**{**model.config.shape, **base, **fields})
     ids = tiny_tokens(TOKENS, 3)
     with kvassay.load("native").prepare(spec) as cache:
         there = model.hidden(ids, CacheAttention(cache))
