@@ -13,12 +13,19 @@ import pytest
 import kvassay
 from kvassay import Backend, Cache, KvassayError, Spec
 from kvassay.protocol import FloatArray
+from kvassay.registry import providers, usual
 
 VARIANTS = [
     (name, variant)
     for name, variants in kvassay.backends().items()
     for variant, state in variants.items()
     if state.runs
+]
+USUAL = usual(providers())
+#: The same for fixtures; backends that are judged on request have their turn in the long session.
+PARAMETERS = [
+    pytest.param(pair, id=".".join(pair), marks=[] if pair[0] in USUAL else [pytest.mark.long])
+    for pair in VARIANTS
 ]
 HELD = 45
 #: Frozen means, sinks, a window, two layers that differ: every part of a state is there.

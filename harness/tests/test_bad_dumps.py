@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from bad_input_tools import SPEC, VARIANTS, filled, fingerprint, refuse, rows
+from bad_input_tools import PARAMETERS, SPEC, VARIANTS, filled, fingerprint, refuse, rows
 
 import kvassay
 from kvassay import Backend, Cache, Spec
 from kvassay.errors import IdentityError, InputError, PageError, WriteError
 
 
-@pytest.fixture(params=VARIANTS, ids=lambda pair: ".".join(pair))
+@pytest.fixture(params=PARAMETERS)
 def backend(request: pytest.FixtureRequest) -> Backend:
     return kvassay.load(*request.param)
 

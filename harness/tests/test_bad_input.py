@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from bad_input_tools import HELD, SPEC, VARIANTS, filled, fingerprint, refuse, rows
+from bad_input_tools import HELD, PARAMETERS, SPEC, VARIANTS, filled, fingerprint, refuse, rows
 
 import kvassay
 from kvassay import Backend, Cache, KvassayError, Spec
@@ -31,7 +31,7 @@ def test_both_backends_are_tested() -> None:
     assert {name for name, _ in VARIANTS} >= {"reference", "native"}
 
 
-@pytest.fixture(params=VARIANTS, ids=lambda pair: ".".join(pair))
+@pytest.fixture(params=PARAMETERS)
 def backend(request: pytest.FixtureRequest) -> Backend:
     return kvassay.load(*request.param)
 

@@ -109,7 +109,7 @@ fn begin<'a>(plan: &'a Plan, state: State<'a>, q: &'a [f32], queries: u64) -> Re
     let needed = call.first_needed(call.visible(0)).min(call.sealed);
     if needed < state.first_page {
         let message =
-            format!("attend: needs page {needed}, pages before {} were retired by the span", state.first_page);
+            format!("attend: needs page {needed}, pages before {} were retired; ask fewer queries", state.first_page);
         return Err(Error::new(Kind::Span, message));
     }
     Ok(call)

@@ -148,7 +148,7 @@ fn check_frame(dump: &[u8]) -> Result<()> {
         return Err(damaged(format!("version is {}, this reader knows {DUMP_VERSION}", two(dump, 4))));
     }
     if eight(dump, 8) != dump.len() as u64 {
-        return Err(damaged(format!("size is {} in its header, {} bytes are there", eight(dump, 8), dump.len())));
+        return Err(damaged(format!("{} bytes are there, its header says {}", dump.len(), eight(dump, 8))));
     }
     let crc = crc::with_hole(dump, CRC_AT);
     if four(dump, CRC_AT) != crc {
