@@ -32,6 +32,7 @@ SESSIONS = {
     "ort_examples",
     "decoder",
     "foreign",
+    "docs",
     "bench",
     "asv",
     "micro",
