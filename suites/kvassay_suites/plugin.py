@@ -41,7 +41,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """The options that choose what is judged."""
     group = parser.getgroup("kvassay", "kvassay suites")
     group.addoption(
-        "--backend", action="append", metavar="NAME", help="backend to judge (default: all)"
+        "--backend",
+        action="append",
+        metavar="NAME",
+        help="backend to judge (default: all but those on request)",
     )
     group.addoption(
         "--variant", action="append", metavar="NAME", help="variant to judge (default: all)"

@@ -20,7 +20,7 @@ Backends = Annotated[
     list[str] | None,
     typer.Option(
         "--backend",
-        help="Backend name or module:Class; repeatable (default: all).",
+        help="Backend name or module:Class; repeatable (default: all but those on request).",
         autocompletion=complete_backends,
     ),
 ]
@@ -36,7 +36,7 @@ Variants = Annotated[
     list[str] | None,
     typer.Option(
         "--variant",
-        help="Variant; repeatable (default: all that run).",
+        help="Variant; repeatable (default: all that run; of a gate without --backend the best).",
         autocompletion=complete_variants,
     ),
 ]
