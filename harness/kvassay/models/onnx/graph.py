@@ -1,4 +1,4 @@
-"""The graph of a Llama-architecture model (docs/onnxruntime.md, "A decoder")."""
+"""The graph of a Llama-architecture model (docs/onnxruntime.md, "As a backend")."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Task families: conversations written for this project, scored without a judge.
 
-Ship families have one ship metric each (docs/quality.md); safety has a rule of its own.
+Ship families have one ship metric each (docs/tasks.md); safety has a rule of its own.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from typing import Final
 
 from kvassay.models import Dialogue, Turn
 
-#: The number of items from which a family is judged: see the power calculation in docs/quality.md.
+#: The number of items from which a family is judged: see the power calculation in docs/tasks.md.
 LEAST_ITEMS: Final = 30
 
 
