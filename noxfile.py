@@ -1,7 +1,8 @@
 """Sessions: `nox -s gate` judges the backends, `nox -s tests` tests the project.
 
-Everything that builds or runs the project shares one environment, `.nox/kvassay`, since the
-compiler alone unpacks to 400 MB. A machine needs Python 3.11 with venv and pip, nothing else.
+What builds or runs the project by itself shares one environment, `.nox/kvassay`, since the
+compiler alone unpacks to 400 MB; what stands beside other people's packages has one of its own. A
+machine needs Python 3.11 with venv and pip, nothing else.
 """
 
 import os
@@ -79,7 +80,7 @@ def prepare(
 
 @nox.session(venv_backend="none")
 def gate(session: nox.Session) -> None:
-    """Judge every backend this machine can run, on the real model: `kvassay gate`."""
+    """Judge the backends that this machine can run, on the real model: `kvassay gate`."""
     prepare(session)
     run(session, "kvassay", "gate", *session.posargs)
 
