@@ -51,7 +51,7 @@ def plan(
     scale: Annotated[str | None, typer.Option(help="u8, u8log or fp16.")] = None,
     rounds: Annotated[int | None, typer.Option(help="Rounds of the transform, 1 or 2.")] = None,
     model: Annotated[
-        str | None, typer.Option(help="Take the shape from smollm2-135m or a GGUF file.")
+        str | None, typer.Option(help="Take the shape from a model by name or a GGUF file.")
     ] = None,
     layers: Annotated[int | None, typer.Option(help="Layers.")] = None,
     kv_heads: Annotated[int | None, typer.Option(help="KV heads.")] = None,
