@@ -1,8 +1,19 @@
-"""The last line of a test run says how many planted faults the gate caught."""
+"""What all tests of the harness share.
+
+The last line of a test run says how many planted faults the gate caught.
+"""
 
 from __future__ import annotations
 
 import pytest
+
+from kvassay.required import REQUIRED
+
+
+@pytest.fixture(autouse=True)
+def _nothing_required(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the machine's owner requires of the real backends is not asked of those in a test."""
+    monkeypatch.delenv(REQUIRED, raising=False)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

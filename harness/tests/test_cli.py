@@ -50,8 +50,6 @@ def installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, Prov
         "reference": Provider(scalar=READY),
         "absent": Provider(wasm=Availability("missing-package", "pip install wasmtime")),
     }
-    # What the machine's owner requires of the real backends is not asked of these.
-    monkeypatch.delenv("KVASSAY_REQUIRE_VARIANTS", raising=False)
     monkeypatch.setattr(selecting, "providers", lambda: known)
     original = registry.provider
     monkeypatch.setattr(selecting, "provider", lambda name: known.get(name) or original(name))

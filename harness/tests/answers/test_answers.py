@@ -58,11 +58,11 @@ def test_after_ctrl_c_only_what_is_missing_is_measured(tmp_path: Path) -> None:
     path, wanted = tmp_path / "answers.jsonl", tasks(1.0, 2.0, 3.0, 4.0)
     records, summary = go(path, wanted, watch=Labels(stop_after=2))
     assert summary.interrupted
-    assert values(records) == [1.0, 2.0]
+    assert len(values(records)) == 2  # answers that come together are taken in any order
     kept = path.read_bytes()
     assert kept.count(b"\n") == 2
     records, summary = go(path, wanted)
-    assert values(records) == [1.0, 2.0, 3.0, 4.0]
+    assert sorted(values(records)) == [1.0, 2.0, 3.0, 4.0]
     assert not summary.interrupted
     assert path.read_bytes().startswith(kept)
     assert path.read_bytes().count(b"\n") == 4

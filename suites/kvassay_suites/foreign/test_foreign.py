@@ -222,6 +222,7 @@ def test_the_command_says_what_it_cannot_judge(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(selecting, "suites", lambda: {SUITE: suite})
+    monkeypatch.delenv("KVASSAY_REQUIRE_VARIANTS", raising=False)
     blocks = target("Blocks").backend
     assert run(["foreign", "--backend", "native"]) == 2
     assert "no formats of its own" in capsys.readouterr().err
