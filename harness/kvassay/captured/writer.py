@@ -15,7 +15,6 @@ from kvassay.captured.reader import Layer
 from kvassay.dumpfile import write_parts_atomically
 from kvassay.errors import InputError
 from kvassay.models import ModelConfig
-from kvassay.spec import Rope
 
 
 def provenance_of(config: ModelConfig, text_digest: str) -> Provenance:
@@ -24,11 +23,11 @@ def provenance_of(config: ModelConfig, text_digest: str) -> Provenance:
         model=config.name,
         text_digest=text_digest,
         layers=config.layers,
-        softmax_scale=float(np.float32(config.head_dim**-0.5)),
+        softmax_scale=float(np.float32(config.softmax_scale or config.head_dim**-0.5)),
         model_digest=config.model_hash,
         tokenizer_digest=config.tokenizer_hash,
         template_digest=config.template_hash,
-        rope=Rope(base=config.rope_base, dims=config.head_dim),
+        rope=config.rope,
         made_by={
             "kvassay": __version__,
             "numpy": version("numpy"),

@@ -7,6 +7,7 @@ from typing import Any
 
 from kvassay.errors import ModelError
 from kvassay.models.architecture import ARCHITECTURES, Architecture
+from kvassay.spec import Rope
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,15 @@ class ModelConfig:
         if self.spans[layer] is None:
             return self.rope_base, self.rope_divisor
         return self.local_rope_base, 1.0
+
+    @property
+    def rope(self) -> Rope:
+        """The RoPE that keys went through, as the identity of a spec names it."""
+        scaling = [] if self.rope_divisor == 1 else [f"linear {self.rope_divisor:g}"]
+        if self.span is not None:
+            scaling.append(f"base {self.local_rope_base:g} in sliding layers")
+        order = self.family.rope_order
+        return Rope(self.rope_base, self.head_dim, order, ", ".join(scaling) or "none")
 
     @property
     def shape(self) -> dict[str, Any]:

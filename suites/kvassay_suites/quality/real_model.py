@@ -7,7 +7,7 @@ from typing import Any
 
 from kvassay.models import Capture, Model, ModelConfig, capture, load, topics_tokens
 from kvassay.presets import preset as make_preset
-from kvassay.spec import Identity, Rope, Spec
+from kvassay.spec import Identity, Spec
 
 from .fidelity import LayerTensors
 
@@ -40,15 +40,6 @@ def spread_layers(layers: int, wanted: int) -> list[int]:
     return [round(i * (layers - 1) / (wanted - 1)) for i in range(wanted)]
 
 
-def rope_of(config: ModelConfig) -> Rope:
-    """The RoPE that keys went through, as a spec's identity names it."""
-    scaling = [] if config.rope_divisor == 1 else [f"linear {config.rope_divisor:g}"]
-    if config.span is not None:
-        scaling.append(f"base {config.local_rope_base:g} in sliding layers")
-    order = config.family.rope_order
-    return Rope(config.rope_base, config.head_dim, order, ", ".join(scaling) or "none")
-
-
 def cache_spec(preset: str, captured: Capture, **fields: Any) -> Spec:
     """The preset in the model's shape, with the identity of model and text."""
     return model_spec(preset, captured.config, captured.digest, **fields)
@@ -58,7 +49,7 @@ def model_spec(preset: str, config: ModelConfig, digest: str, **fields: Any) -> 
     """The preset in the shape of a model, with its identity and the digest of the tokens."""
     shape: dict[str, Any] = {
         **config.shape,
-        "rope": rope_of(config),
+        "rope": config.rope,
         "identity": Identity(
             model=config.model_hash,
             tokenizer=config.tokenizer_hash,
