@@ -120,6 +120,7 @@ def start(name: str, path: Path, capacity: int, threads: int, profiled: bool) ->
     given = (other, name, path, capacity, threads, profiled)
     process = context.Process(target=work, args=given, daemon=True)
     process.start()
+    other.close()  # so that a process that dies is noticed
     mine.recv()
     return Contestant(name, mine, process)
 

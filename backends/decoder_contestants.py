@@ -19,7 +19,6 @@ from kvassay import models
 from kvassay.models.loading import read_config
 from kvassay.models.onnx import GroupQuery, build
 from kvassay.models.texts import topics_tokens
-from kvassay_backends.ort import backend as provider
 from kvassay_backends.ort.decoder import Decoder
 from kvassay_backends.ort.linear import KvassayLinear
 from kvassay_backends.ort.onnx_backend import OrtBackend
@@ -50,8 +49,7 @@ class Contestant(Protocol):
 
 def ort_backend() -> OrtBackend:
     """The best variant that runs."""
-    states = provider.variants()
-    found = provider.load(next(name for name, state in states.items() if state.runs))
+    found = kvassay.load("ort")
     assert isinstance(found, OrtBackend)
     return found
 
