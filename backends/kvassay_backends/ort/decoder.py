@@ -82,7 +82,9 @@ class Decoder:
         linear = KvassayLinear.of(backend, threads) if precision == "int8" else None
         model, self.config = build(path, attention, precision, linear=linear)
         chosen = session_options or options(backend.library_path)
-        chosen.intra_op_num_threads = threads
+        # Where the products are ours too, the operators' own threads do the work: others that spin
+        # between nodes would only take their processors.
+        chosen.intra_op_num_threads = 1 if linear else threads
         self.session = onnxruntime.InferenceSession(
             model.SerializeToString(), chosen, providers=["CPUExecutionProvider"]
         )
