@@ -9,8 +9,13 @@ from kvassay.records import Record
 from kvassay.spec import Identity, Spec
 from kvassay.suite import Target
 
-from ..quality import metrics
-from ..quality.fidelity import LayerTensors, fidelity_records, layer_fidelity, sampled_positions
+from ..quality.fidelity import (
+    LayerTensors,
+    fidelity_records,
+    layer_fidelity,
+    layer_records,
+    sampled_positions,
+)
 from ..quality.measured import REAL, Origin, load
 from ..quality.real_model import spread_layers
 from . import SUITE, shape
@@ -51,17 +56,7 @@ def measure(
     }
     names = ("attention", "output")
     records = fidelity_records(origin, measured, names, "all layers", layers=chosen, **detail)
-    return records + [
-        origin.record(
-            "attention_kl",
-            metrics.median(found.kl),
-            "nats",
-            found.kl.size,
-            f"layer {number}",
-            **metrics.spread(found.kl),
-        )
-        for number, found in zip(chosen, measured, strict=True)
-    ]
+    return records + layer_records(origin, chosen, measured)
 
 
 def spec_of(file: CapturedFile, preset: str) -> Spec:

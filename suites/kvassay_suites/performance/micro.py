@@ -18,7 +18,6 @@ from typing import Any, Final
 import pytest
 
 import kvassay
-from kvassay.errors import KvassayError
 from kvassay.presets import PRESETS
 from kvassay.protocol import Backend, Cache
 from kvassay.registry import backends
@@ -39,10 +38,7 @@ def backend(request: pytest.FixtureRequest) -> Backend:
     state = backends()[name][variant]
     if state.status != "ready":
         pytest.skip(f"{request.param}: {state.status}: {state.reason}")
-    try:
-        return kvassay.load(name, variant)
-    except KvassayError as error:
-        pytest.skip(f"{request.param}: {error}")
+    return kvassay.load(name, variant)
 
 
 def _attend(cache: Cache, short: Cache) -> Callable[[], object]:

@@ -138,6 +138,23 @@ def fidelity_records(
     ]
 
 
+def layer_records(
+    origin: Origin, layers: Sequence[int], measured: Sequence[Fidelity]
+) -> list[Record]:
+    """The attention KL of each layer by itself."""
+    return [
+        origin.record(
+            "attention_kl",
+            metrics.median(found.kl),
+            "nats",
+            found.kl.size,
+            f"layer {layer}",
+            **metrics.spread(found.kl),
+        )
+        for layer, found in zip(layers, measured, strict=True)
+    ]
+
+
 def _distances(
     log_p: Doubles, log_q: Doubles, exact: Doubles, out: FloatArray
 ) -> tuple[Doubles, ...]:

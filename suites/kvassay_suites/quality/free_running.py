@@ -66,10 +66,7 @@ def measure(
 
     found = list(pairs(prompts, (*GREEDY, *SAMPLED), full, cached))
     records = divergence_records(Origin(target, preset, REAL), found, prompts, said)
-    if not loaded.exact:
-        return records
-    others = [Target(*follower) for follower in followers]
-    return share(records, target, others, preset, fixed_text(model, tokens), "free running")
+    return share(records, target, followers, preset, fixed_text(model, tokens), "free running")
 
 
 def run_cached(

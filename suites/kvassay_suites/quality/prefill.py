@@ -46,7 +46,4 @@ def measure(
         tokens=len(hidden),
         text=captured.digest,
     )
-    if not loaded.exact:
-        return records
-    others = [Target(*follower) for follower in followers]
-    return share(records, target, others, preset, captured, "prefill")
+    return share(records, target, followers, preset, captured, "prefill")

@@ -85,10 +85,7 @@ def measure(
         shadow = ShadowAttention(cache, tokens, every)
         real_model(model).hidden(captured.tokens, shadow)
     records = [shadow_record(Origin(target, preset, REAL), shadow.kl, captured.digest)]
-    if not loaded.exact:
-        return records
-    others = [Target(*follower) for follower in followers]
-    return share(records, target, others, preset, captured, "shadow")
+    return share(records, target, followers, preset, captured, "shadow")
 
 
 def shadow_record(origin: Origin, found: Mapping[int, list[Doubles]], text: str) -> Record:

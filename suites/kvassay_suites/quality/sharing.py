@@ -82,7 +82,7 @@ def sample_bits(
 def share(
     measured: Sequence[Record],
     leader: Target,
-    followers: Sequence[Target],
+    followers: Sequence[tuple[str, str]],
     preset: str,
     captured: Capture,
     subject: str,
@@ -92,14 +92,17 @@ def share(
     the leader's records for those followers whose bits are equal.
 
     The leader is compared with itself on two threads, which the contract promises to be the same.
-    A follower that differs or fails gets no copies: its rules stay unmeasured.
+    A follower that differs or fails gets no copies: its rules stay unmeasured. A leader that
+    promises no bits has its own records alone.
     """
     backend = load(leader)
+    if not backend.exact:
+        return list(measured)
     mine = sample_bits(backend, preset, captured, **fields)
     again = sample_bits(backend, preset, captured, threads=2, **fields)
     records = list(measured)
     records.append(_shared_pass(Origin(leader, preset, REAL), mine, again, leader, subject))
-    for follower in followers:
+    for follower in (Target(*names) for names in followers):
         origin = Origin(follower, preset, REAL)
         try:
             theirs = sample_bits(load(follower), preset, captured, **fields)

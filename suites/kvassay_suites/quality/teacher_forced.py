@@ -10,8 +10,14 @@ from kvassay.protocol import Backend
 from kvassay.records import Record
 from kvassay.suite import Target
 
-from . import metrics
-from .fidelity import Fidelity, fidelity_records, first_sealed, layer_fidelity, sampled_positions
+from .fidelity import (
+    Fidelity,
+    fidelity_records,
+    first_sealed,
+    layer_fidelity,
+    layer_records,
+    sampled_positions,
+)
 from .measured import REAL, Origin, load
 from .predictions import LayerDrift, compare_predictions, prediction_records
 from .real_model import cache_spec, fixed_text, real_model, spread_layers, tensors
@@ -42,10 +48,7 @@ def measure(
     records = _attention(origin, loaded, captured, layers, every)
     records += _next_token(origin, loaded, real_model(model), captured)
     records.append(exact_zeros(origin, records, "fixed text"))
-    if not loaded.exact:
-        return records
-    others = [Target(*follower) for follower in followers]
-    return share(records, target, others, preset, captured, "fixed text")
+    return share(records, target, followers, preset, captured, "fixed text")
 
 
 def _attention(
@@ -67,17 +70,7 @@ def _attention(
         tokens=len(captured.tokens),
         text=captured.digest,
     )
-    return records + [
-        origin.record(
-            "attention_kl",
-            metrics.median(found.kl),
-            "nats",
-            found.kl.size,
-            f"layer {layer}",
-            **metrics.spread(found.kl),
-        )
-        for layer, found in zip(layers, measured, strict=True)
-    ]
+    return records + layer_records(origin, layers, measured)
 
 
 def _next_token(origin: Origin, backend: Backend, model: Model, captured: Capture) -> list[Record]:

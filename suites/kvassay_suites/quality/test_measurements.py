@@ -267,9 +267,7 @@ def shared(follower: str) -> tuple[list[Record], list[Record]]:
     leader = Target("toy", "scalar")
     origin = Origin(leader, "turbo", REAL)
     record = origin.record("nll_rise", 0.01, "relative", 10, "made up")
-    records = sharing.share(
-        [record], leader, [Target(follower, "scalar")], "turbo", captured, "made up"
-    )
+    records = sharing.share([record], leader, [(follower, "scalar")], "turbo", captured, "made up")
     return [r for r in records if r.backend == "toy"], [r for r in records if r.backend == follower]
 
 
