@@ -7,6 +7,8 @@
 mod avx2;
 mod body;
 pub mod control;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod scalar;
 mod tiles;
 
@@ -136,6 +138,9 @@ pub enum Variant {
     /// AVX2, F16C and PCLMULQDQ.
     #[cfg(target_arch = "x86_64")]
     Avx2,
+    /// NEON of ARMv8.0.
+    #[cfg(target_arch = "aarch64")]
+    Neon,
 }
 
 impl Variant {
@@ -144,6 +149,8 @@ impl Variant {
         Variant::Scalar,
         #[cfg(target_arch = "x86_64")]
         Variant::Avx2,
+        #[cfg(target_arch = "aarch64")]
+        Variant::Neon,
     ];
 
     /// Its name.
@@ -157,6 +164,8 @@ impl Variant {
             Self::Scalar => c"scalar",
             #[cfg(target_arch = "x86_64")]
             Self::Avx2 => c"avx2",
+            #[cfg(target_arch = "aarch64")]
+            Self::Neon => c"neon",
         }
     }
 
@@ -169,6 +178,8 @@ impl Variant {
                 Some(found) => Ok(found),
                 None => Err(Error::new(Kind::Variant, "this CPU has no AVX2, F16C or PCLMULQDQ")),
             },
+            #[cfg(target_arch = "aarch64")]
+            Self::Neon => Ok(&neon::Neon),
         }
     }
 

@@ -1,0 +1,71 @@
+//! NEON of ARMv8.0, and the CRC instructions where the CPU has them. Never a fused multiply-add. What has no intrinsics
+//! here is the plain Rust of `body`, which the compiler makes NEON of, since every aarch64 has it.
+#![allow(unsafe_code)]
+
+mod codes;
+mod crc;
+mod lanes;
+mod query;
+mod rows;
+mod scan;
+mod tiles;
+mod wide;
+
+use super::{Fp16Rows, Kernels, Queries, body};
+use crate::codec::{Codec, Span};
+use crate::transform::Transform;
+
+/// The variant; there is one on every aarch64.
+pub struct Neon;
+
+/// Methods that run the function of the same name with these instructions.
+macro_rules! with_neon {
+    ($($from:path => fn $name:ident($($arg:ident: $type:ty),*) $(-> $result:ty)?;)*) => {$(
+        fn $name(&self, $($arg: $type),*) $(-> $result)? {
+            #[target_feature(enable = "neon")]
+            fn inside($($arg: $type),*) $(-> $result)? {
+                use $from as function;
+                function($($arg),*)
+            }
+            // SAFETY: every aarch64 that this is compiled for has the instructions.
+            unsafe { inside($($arg),*) }
+        }
+    )*};
+}
+
+impl Kernels for Neon {
+    with_neon! {
+        rows::narrow => fn narrow(x: &[f32], out: &mut [u8]) -> bool;
+        rows::widen => fn widen(x: &[u8], mean: &[u8], out: &mut [f32]);
+        wide::forward => fn forward(t: &Transform, x: &mut [f32]);
+        wide::inverse => fn inverse(t: &Transform, x: &mut [f32]);
+        codes::quantize => fn quantize(codec: &Codec, unbiased: bool, y: &[f32], codes: &mut [u8], scales: &mut [f32]);
+        codes::residual => fn residual(codec: &Codec, y: &mut [f32], codes: &[u8], scale: f32) -> f32;
+        body::affine_keys => fn affine_keys(
+            bits: usize, r: &[f32], d: usize, codes: &mut [u8], steps: &mut [u8], minima: &mut [u8]
+        );
+        body::affine_values => fn affine_values(bits: usize, r: &[f32], codes: &mut [u8]) -> (u16, u16);
+        tiles::pack_keys => fn pack_keys(codec: &Codec, d: usize, codes: &[u8], tiles: &mut [u8]);
+        tiles::pack_values => fn pack_values(codec: &Codec, d: usize, codes: &[u8], tiles: &mut [u8]);
+        query::query8 => fn query8(z: &[f32], qi: &mut [i8]) -> f32;
+        query::query15 => fn query15(q: &[f32], step: &[f32], qi: &mut [i16]) -> f32;
+        scan::keyscan => fn keyscan(codec: &Codec, d: usize, tiles: &[u8], tokens: usize, q: Queries<'_>, out: &mut [i32]);
+        scan::keyscan15 => fn keyscan15(
+            codec: &Codec, d: usize, tiles: &[u8], tokens: usize, q: &[i16], out: &mut [i32]
+        );
+        scan::valuesum => fn valuesum(span: &Span, tiles: &[u8], tokens: usize, w: &[i16], out: &mut [i32]);
+        body::maximum => fn maximum(t: &[f32]) -> f32;
+        body::exponentials => fn exponentials(t: &mut [f32], maximum: f32, stripes: &mut [f32; 16], phase: usize);
+        rows::dots => fn dots(q: &[f32], d: usize, x: Fp16Rows<'_>, t: &mut [f32], t_stride: usize);
+        rows::weighted => fn weighted(p: &[f32], p_stride: usize, d: usize, x: Fp16Rows<'_>, acc: &mut [f32]);
+        body::logits => fn logits(sum: &[i32], su: &[f32], factor: f32, t: &mut [f32]);
+        body::add_logits => fn add_logits(sum: &[i32], su: &[f32], factor: f32, t: &mut [f32]);
+        body::affine_logits => fn affine_logits(sum: &[i32], scale: f32, bias: f32, t: &mut [f32]);
+        body::shift => fn shift(t: &mut [f32], bias: f32);
+        body::weigh => fn weigh(p: &[f32], scale: &[f32], iw: &mut [i16]) -> f32;
+        body::blend => fn blend(acc: &mut [f32], sum: &[i32], al: f32, f: f32);
+        body::blend_affine => fn blend_affine(acc: &mut [f32], sum: &[i32], al: f32, scale: f32, offset: f32, be: f32);
+        body::blend_rows => fn blend_rows(acc: &mut [f32], x: &[f32], al: f32, be: f32);
+        crc::crc32 => fn crc32(crc: u32, data: &[u8]) -> u32;
+    }
+}
