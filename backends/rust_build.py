@@ -70,23 +70,32 @@ def _try(triple: str, here: bool, made: Path) -> dict[str, str]:
 
 
 def _cargo(cargo: str, triple: str, build_id: str, linker: Path) -> str:
-    """Run cargo; why it failed, or ""."""
-    environment = {**os.environ, "KVASSAY_BUILD_ID": build_id}
-    environment.pop("RUSTFLAGS", None)  # whatever it says is no part of the build id
+    """Build the shared library of this machine; why it failed, or ""."""
+    flags = ""
     if "linux" in triple:
         # The system's linker would ask for its own C library, newer than the wheel's tag allows.
         zig = shlex.join([sys.executable, "-m", "ziglang", "cc", "-target", triple])
         linker.write_text(f'#!/bin/sh\nexec {zig} "$@"\n', encoding="utf-8")
         linker.chmod(0o700)
-        environment["RUSTFLAGS"] = f"-C linker={linker}"
-    command = [cargo, "build", "--release", "--offline", "--locked", "-p", "kvassay-capi"]
-    command += ["--manifest-path", str(SOURCES / "Cargo.toml"), "--target-dir", str(_target())]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+        flags = f"-C linker={linker}"
+    failed = run_cargo("build", build_id, cargo=cargo, flags=flags)
     linker.unlink(missing_ok=True)
+    return failed
+
+
+def run_cargo(
+    command: str, build_id: str, *options: str, cargo: str = "cargo", flags: str = ""
+) -> str:
+    """Run `cargo build` or `cargo rustc` on the library, offline; why it failed, or ""."""
+    # Whatever RUSTFLAGS says is no part of the build id.
+    environment = {**os.environ, "KVASSAY_BUILD_ID": build_id, "RUSTFLAGS": flags}
+    line = [cargo, command, "--release", "--offline", "--locked", "-p", "kvassay-capi"]
+    line += ["--manifest-path", str(SOURCES / "Cargo.toml"), "--target-dir", str(_target())]
+    done = subprocess.run([*line, *options], env=environment, capture_output=True, text=True)
     if done.returncode == 0:
         return ""
-    errors = [line for line in done.stderr.splitlines() if line.startswith("error")]
-    return f"cargo build failed: {(errors or [f'exit status {done.returncode}'])[0]}"
+    errors = [text for text in done.stderr.splitlines() if text.startswith("error")]
+    return f"cargo {command} failed: {(errors or [f'exit status {done.returncode}'])[0]}"
 
 
 def _target() -> Path:

@@ -1,4 +1,4 @@
-"""Which variants of other machines the native library has, and which of them an emulator runs."""
+"""Which variants of other machines a library has, and which of them an emulator runs."""
 
 from __future__ import annotations
 
@@ -6,17 +6,19 @@ import os
 import platform
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
 from kvassay.errors import KvassayError, UnavailableError
 from kvassay.protocol import Availability, Backend
 
 from ..native.probe import exercise
 from ..native.provider import once_a_file
+from . import build_info
 from .backend import EmulatedBackend
-from .build_info import LIBRARY_DIR, build_record, not_built_reason
 from .link import Command, Link
 
 #: Beside scalar, by processor family and from best to most portable.
@@ -31,22 +33,44 @@ EMULATOR: Final = "qemu-aarch64-static"
 INSTALL: Final = "apt install qemu-user-static"
 
 
-def foreign_variants() -> dict[str, Availability]:
+@dataclass(frozen=True)
+class Server:
+    """A library for aarch64 in the server that its build makes."""
+
+    folder: Path
+    """Where the server's file is."""
+    variants: Mapping[str, tuple[str, ...]]
+    """Like VARIANTS."""
+    record: Callable[[], Mapping[str, Any] | None]
+    """What the build wrote: `build_id` and `library`, the file's name, where there is one."""
+    not_built_reason: Callable[[], str]
+    """Why there is none of the present sources, or ""."""
+
+
+#: The C library.
+NATIVE: Final = Server(
+    build_info.LIBRARY_DIR, VARIANTS, build_info.build_record, build_info.not_built_reason
+)
+
+
+def foreign_variants(server: Server = NATIVE) -> dict[str, Availability]:
     """The variants that this machine's processor family has not."""
     own = _FAMILIES.get(platform.machine(), "")
     found: dict[str, Availability] = {}
-    for family, names in VARIANTS.items():
-        if family != own:
-            found |= _emulated(names) if family == "aarch64" else _unsupported(family, names)
+    for family, names in server.variants.items():
+        if family == own:
+            continue
+        arm = family == "aarch64"
+        found |= _emulated(server, names) if arm else _unsupported(family, names)
     return found
 
 
-def load(name: str, variant: str) -> Backend:
+def load(name: str, variant: str, server: Server = NATIVE) -> Backend:
     """An emulated variant as a backend called `name`; UnavailableError where it does not run."""
-    state = foreign_variants()[variant]
+    state = foreign_variants(server)[variant]
     if not state.runs:
         raise UnavailableError(f"{name}, variant {variant!r}: {state.status}: {state.reason}")
-    return EmulatedBackend(name, _link(os.getpid()), variant)
+    return EmulatedBackend(name, _link(os.getpid(), _file(server)), variant)
 
 
 def _unsupported(family: str, names: tuple[str, ...]) -> dict[str, Availability]:
@@ -54,30 +78,37 @@ def _unsupported(family: str, names: tuple[str, ...]) -> dict[str, Availability]
     return {name: Availability("unsupported-cpu", reason) for name in names}
 
 
-def _emulated(names: tuple[str, ...]) -> dict[str, Availability]:
+def _emulated(server: Server, names: tuple[str, ...]) -> dict[str, Availability]:
     if sys.platform != "linux":
         return _unsupported("aarch64", names)
     emulator = shutil.which(EMULATOR)
     if emulator is None:
         missing = Availability("missing-package", f"{EMULATOR} missing: {INSTALL}")
         return dict.fromkeys(names, missing)
-    if reason := not_built_reason():
+    if reason := server.not_built_reason():
         return dict.fromkeys(names, Availability("not-built", reason))
-    record = build_record()
-    assert record is not None
-    server = LIBRARY_DIR / record["library"]
-    if not server.is_file():
-        return dict.fromkeys(names, Availability("not-built", f"no {server}"))
-    tested = once_a_file(server, record["build_id"], lambda: {n: _tried(n) for n in names})
+    file, build_id = _file(server), _record(server)["build_id"]
+    if not file.is_file():
+        return dict.fromkeys(names, Availability("not-built", f"no {file}"))
+    tested = once_a_file(file, build_id, lambda: {n: _tried(file, build_id, n) for n in names})
     return {name: tested[name] for name in names}
 
 
-def _tried(variant: str) -> Availability:
+def _record(server: Server) -> Mapping[str, Any]:
+    record = server.record()
+    assert record is not None
+    return record
+
+
+def _file(server: Server) -> Path:
+    return server.folder / _record(server)["library"]
+
+
+def _tried(file: Path, build_id: str, variant: str) -> Availability:
     """Emulated if a small cache of every codec family works."""
     try:
-        link = _link(os.getpid())
-        record = build_record()
-        if record is None or link.build_id != record["build_id"]:
+        link = _link(os.getpid(), file)
+        if link.build_id != build_id:
             return Availability("broken", f"build id {link.build_id}, build.json has another")
         if variant not in link.variants:
             return Availability("broken", f"the server has only {', '.join(link.variants)}")
@@ -88,9 +119,7 @@ def _tried(variant: str) -> Availability:
     return Availability("broken", reason) if reason else Availability("emulated", EMULATOR)
 
 
-@lru_cache(maxsize=1)
-def _link(process: int) -> Link:
-    """The server of this process; one that forked starts its own."""
-    record = build_record()
-    assert record is not None
-    return Link((EMULATOR, str(LIBRARY_DIR / record["library"])))
+@lru_cache(maxsize=2)
+def _link(process: int, file: Path) -> Link:
+    """The server of this process, one a library; a process that forked starts its own."""
+    return Link((EMULATOR, str(file)))

@@ -2,20 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Final
 
 from kvassay.errors import UnavailableError
+from kvassay.protocol import Availability, Backend
 
+from ..emulated import provider as emulated
 from ..native import LibraryBackendProvider
+from . import build_info
 from .build_info import LIBRARY_DIR, build_record, not_built_reason
+
+#: The library for aarch64, and what it and that for x86-64 have beside scalar, best first.
+SERVER: Final = emulated.Server(
+    build_info.SERVER_DIR,
+    {"x86_64": ("avx2",), "aarch64": ("neon",)},
+    build_info.server_record,
+    build_info.server_not_built_reason,
+)
 
 
 class RustBackendProvider(LibraryBackendProvider):
-    """The variants of the library that cargo built, best first."""
+    """The variants of the library that cargo built, best first, then those of other machines."""
 
     on_request = True
+
+    def variants(self) -> Mapping[str, Availability]:
+        return {**super().variants(), **self._foreign}
+
+    def load(self, variant: str) -> Backend:
+        if variant in self._foreign:
+            return emulated.load(self.name, variant, SERVER)
+        return super().load(variant)
+
+    @cached_property
+    def _foreign(self) -> Mapping[str, Availability]:
+        return emulated.foreign_variants(SERVER)
 
     @cached_property
     def _located(self) -> tuple[Path, str | None]:

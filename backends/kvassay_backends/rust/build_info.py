@@ -14,6 +14,10 @@ _BACKENDS = Path(__file__).resolve().parents[2]
 SOURCE_DIR = _BACKENDS / "src" / "rust"
 RECIPE = _BACKENDS / "rust_build.py"
 BUILD = "python backends/hatch_build.py rust"
+#: The same library for aarch64, in the server that an emulator runs.
+SERVER_DIR = LIBRARY_DIR / "aarch64"
+SERVER_RECIPE = _BACKENDS / "rust_server.py"
+BUILD_SERVER = "python backends/cross_build.py rust"
 
 
 class RustRecord(TypedDict, total=False):
@@ -27,6 +31,8 @@ class RustRecord(TypedDict, total=False):
     """Name of the machine."""
     cargo: str
     """What `cargo --version` says."""
+    rustc: str
+    """What `rustc --version` says; of the server alone."""
     library: str
     """File name of the library in `_lib`."""
     reason: str
@@ -36,9 +42,19 @@ class RustRecord(TypedDict, total=False):
 def source_digest() -> str | None:
     """SHA-256 (hex) of the recipe, the manifests and every Rust file, each with its path and
     length, or None where there are no sources."""
+    return _digest({"": RECIPE})
+
+
+def server_digest() -> str | None:
+    """The same with what the server has beside the library."""
+    server = (SERVER_RECIPE, SOURCE_DIR / "musl.c", SOURCE_DIR.with_name("server") / "serve.c")
+    header = SOURCE_DIR.with_name("include") / "kvassay.h"
+    return _digest({"": RECIPE} | {f"server/{path.name}": path for path in (*server, header)})
+
+
+def _digest(named: dict[str, Path]) -> str | None:
     if not (SOURCE_DIR / "Cargo.toml").is_file() or not RECIPE.is_file():
         return None
-    named = {"": RECIPE}
     for pattern in ("Cargo.*", "*/Cargo.toml", "*/*.rs", "*/src/**/*.rs"):
         for path in SOURCE_DIR.glob(pattern):
             named[path.relative_to(SOURCE_DIR).as_posix()] = path
@@ -52,7 +68,16 @@ def source_digest() -> str | None:
 
 def build_record() -> RustRecord | None:
     """What the build wrote, or None if there was none."""
-    path = LIBRARY_DIR / RECORD_NAME
+    return _record(LIBRARY_DIR)
+
+
+def server_record() -> RustRecord | None:
+    """What the build of the server wrote, or None if there was none."""
+    return _record(SERVER_DIR)
+
+
+def _record(folder: Path) -> RustRecord | None:
+    path = folder / RECORD_NAME
     if not path.is_file():
         return None
     return cast(RustRecord, json.loads(path.read_text(encoding="utf-8")))
@@ -60,10 +85,21 @@ def build_record() -> RustRecord | None:
 
 def not_built_reason() -> str:
     """Why there is no library of the present sources and how to mend it, or ""."""
-    digest, record = source_digest(), build_record()
+    return _reason(build_record(), source_digest(), BUILD)
+
+
+def server_not_built_reason() -> str:
+    """Likewise of the server."""
+    digest = server_digest()
+    if digest is None:
+        return "wheels hold no code for other machines; build it in a checkout"
+    return _reason(server_record(), digest, BUILD_SERVER)
+
+
+def _reason(record: RustRecord | None, digest: str | None, build: str) -> str:
     if record is None:
-        return f"run: {BUILD}"
-    mend = f"; run: {BUILD}" if digest else ""  # a wheel has no sources to build
+        return f"run: {build}"
+    mend = f"; run: {build}" if digest else ""  # a wheel has no sources to build
     if "reason" in record:
         return record["reason"] + mend
     if digest not in (None, record["sources_digest"]):
