@@ -5,6 +5,8 @@
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
 mod body;
 pub mod control;
 #[cfg(target_arch = "aarch64")]
@@ -138,6 +140,9 @@ pub enum Variant {
     /// AVX2, F16C and PCLMULQDQ.
     #[cfg(target_arch = "x86_64")]
     Avx2,
+    /// AVX-512 F, BW, DQ and VL beside those.
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
     /// NEON of ARMv8.0.
     #[cfg(target_arch = "aarch64")]
     Neon,
@@ -149,6 +154,8 @@ impl Variant {
         Variant::Scalar,
         #[cfg(target_arch = "x86_64")]
         Variant::Avx2,
+        #[cfg(target_arch = "x86_64")]
+        Variant::Avx512,
         #[cfg(target_arch = "aarch64")]
         Variant::Neon,
     ];
@@ -164,6 +171,8 @@ impl Variant {
             Self::Scalar => c"scalar",
             #[cfg(target_arch = "x86_64")]
             Self::Avx2 => c"avx2",
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512 => c"avx512",
             #[cfg(target_arch = "aarch64")]
             Self::Neon => c"neon",
         }
@@ -177,6 +186,11 @@ impl Variant {
             Self::Avx2 => match avx2::Avx2::find() {
                 Some(found) => Ok(found),
                 None => Err(Error::new(Kind::Variant, "this CPU has no AVX2, F16C or PCLMULQDQ")),
+            },
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512 => match avx512::Avx512::find() {
+                Some(found) => Ok(found),
+                None => Err(Error::new(Kind::Variant, "this CPU has no AVX-512 F, BW, DQ and VL, or no AVX2 variant")),
             },
             #[cfg(target_arch = "aarch64")]
             Self::Neon => Ok(&neon::Neon),
