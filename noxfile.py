@@ -76,6 +76,7 @@ def prepare(
             "qemu-aarch64-static"
         ):  # else: `kvassay list` says what is missing
             run(session, "python", "backends/cross_build.py", "emulated")
+            run(session, "python", "backends/rust_server.py")
 
 
 @nox.session(venv_backend="none")

@@ -1,9 +1,8 @@
 """Builds for machines other than this one.
 
 `emulated` builds the server that an emulator runs (kvassay_backends.emulated), unless it is up to
-date; `rust` that of the Rust library (rust_server.py), where Rust has what it takes. `libraries
-FOLDER` compiles the library for every target of the build recipe, `wheels FOLDER` makes a wheel for
-each; both end with a table of what was built, and not run.
+date. `libraries FOLDER` compiles the library for every target of the build recipe, `wheels FOLDER`
+makes a wheel for each; both end with a table of what was built, and not run.
 """
 
 import hashlib
@@ -16,7 +15,6 @@ import tempfile
 from pathlib import Path
 
 import hatch_build as recipe
-import rust_server
 
 EMULATED = recipe.BACKENDS / "kvassay_backends" / "emulated" / "_lib"
 # Static, with a C library that needs no files of the other system: an emulator then needs none.
@@ -113,9 +111,6 @@ def main() -> int:
                 if not server_is_fresh(EMULATED):
                     build_server(EMULATED)
                 print(EMULATED / SERVER.library)
-            case ["rust"]:
-                record = rust_server.build()
-                print(record.get("build_id") or f"not built: {record['reason']}")
             case ["libraries", folder]:
                 _print_table(build_libraries(Path(folder)))
             case ["wheels", folder]:

@@ -1,14 +1,15 @@
-"""Builds the Rust library for aarch64 into the server that an emulator runs.
+"""Builds the Rust library for aarch64 into the server that an emulator runs, unless it is up to date.
 
-`python backends/cross_build.py rust` calls it. It needs a rustc (RUSTC, else the one on the path)
-that has the standard library of TRIPLE, and no other tool of aarch64: zig links. Where something is
-missing the record says what, and the variant is not built.
+It needs a rustc (RUSTC, else the one on the path) that has the standard library of TRIPLE, and no
+other tool of aarch64: zig links. Where something is missing, the record says what, and the variant
+is not built; that is no failure.
 """
 
 import hashlib
 import json
 import os
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -80,3 +81,16 @@ def _rustc() -> str:
 
 def _output(*command: str) -> str:
     return subprocess.run(command, capture_output=True, text=True).stdout.strip()
+
+
+def main() -> int:
+    """Build, and say what came of it."""
+    record = BUILD_INFO["server_record"]()
+    if BUILD_INFO["server_not_built_reason"]():
+        record = build()
+    print(record.get("build_id") or f"rust:neon not built: {record['reason']}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import os
+import platform
 import runpy
 import shutil
 import subprocess
@@ -11,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from native_tools import add, make_queries, make_spec, make_tokens
 
 import kvassay
 from kvassay import Spec
@@ -31,17 +35,24 @@ def recipe() -> dict[str, Any]:
     return runpy.run_path(str(RECIPE))
 
 
-def cargo(*arguments: str) -> str:
-    """Run cargo on the crates and return what it printed; it must succeed."""
+def cargo(*arguments: str, flags: str = "", target: str = "") -> str:
+    """Run cargo on the crates and return what it printed; it must succeed.
+
+    Builds with other `flags` of rustc have a `target` folder of their own: each would otherwise
+    undo the other's.
+    """
     source = build_info.SOURCE_DIR
+    environment = {**os.environ, "RUSTFLAGS": flags}
     command = ["cargo", arguments[0], "--offline", "--locked"]
     command += [
         "--manifest-path",
         str(source / "Cargo.toml"),
         "--target-dir",
-        str(source / "target"),
+        str(source / "target" / target),
     ]
-    done = subprocess.run([*command, *arguments[1:]], capture_output=True, text=True)
+    done = subprocess.run(
+        [*command, *arguments[1:]], env=environment, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr
 
@@ -55,6 +66,99 @@ def test_the_library_is_built_from_the_present_sources() -> None:
     assert backend.variants()["scalar"] == Availability("ready")
     loaded = backend.load("scalar")
     assert (loaded.name, loaded.exact, backend.foreign) == ("rust", True, False)
+
+
+@needs_cargo
+def test_every_variant_is_listed_whatever_runs_here() -> None:
+    states = backend.variants()
+    assert set(states) == {"scalar", "avx2", "avx512", "neon"}
+    assert not {name for name, state in states.items() if state.status == "broken"}
+    if platform.machine() == "x86_64" and not states["avx512"].runs:
+        assert states["avx512"].status == "unsupported-cpu"
+        assert states["avx512"].reason.endswith(rust.EMULATED_AVX512)
+
+
+def server_recipe(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(RECIPE.parent)
+    return importlib.import_module("rust_server")
+
+
+def fake_rust(folder: Path, monkeypatch: pytest.MonkeyPatch, libraries: Path) -> None:
+    """A rustc whose standard library for aarch64 is in `libraries`, and a cargo that fails."""
+    folder.mkdir()
+    scripts = {"rustc": f"echo {libraries}", "cargo": "echo 'error: a fault' >&2\nexit 101"}
+    for name, script in scripts.items():
+        (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+        (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
+    monkeypatch.delenv("RUSTC", raising=False)
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="ARM is not foreign here")
+def test_without_a_standard_library_of_arm_neon_is_not_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = server_recipe(monkeypatch)
+    output = tmp_path / "out"
+    output.mkdir()
+    (output / recipe.SERVER).write_text("of an earlier build")
+    fake_rust(tmp_path / "bin", monkeypatch, libraries=tmp_path)
+    record = recipe.build(output)
+    assert record["reason"] == "no aarch64 standard library for Rust"
+    assert [path.name for path in output.iterdir()] == ["build.json"]
+    monkeypatch.setattr(build_info, "SERVER_DIR", output)
+    monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
+    provider = RustBackendProvider("rust")
+    state = provider.variants()["neon"]
+    assert (state.status, state.runs) == ("not-built", False)
+    assert state.reason.startswith("no aarch64 standard library for Rust; run: ")
+    with pytest.raises(UnavailableError, match="no aarch64 standard library"):
+        provider.load("neon")
+
+
+def test_a_server_that_cargo_does_not_build_is_not_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = server_recipe(monkeypatch)
+    (tmp_path / "libstd-0.rlib").touch()
+    fake_rust(tmp_path / "bin", monkeypatch, libraries=tmp_path)
+    assert recipe.build(tmp_path / "out")["reason"] == "cargo rustc failed: error: a fault"
+
+
+def test_without_rustc_the_reason_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = server_recipe(monkeypatch)
+    fake_rust(tmp_path / "bin", monkeypatch, libraries=tmp_path)
+    monkeypatch.setenv("RUSTC", str(tmp_path / "none"))
+    assert recipe.build(tmp_path / "out")["reason"] == f"{tmp_path / 'none'} not found"
+
+
+NEON = None if platform.machine() == "aarch64" else backend.variants().get("neon")
+needs_neon = pytest.mark.skipif(
+    NEON is None or NEON.status != "emulated", reason=f"rust:neon is not emulated here: {NEON}"
+)
+
+
+@needs_neon
+def test_neon_has_the_bytes_and_bits_of_the_reference() -> None:
+    for keys, values in (("turbo:3.5", "turbo:2.5"), ("turbo:2+qjl", "fp16"), ("kivi:3", "kivi:4")):
+        spec = make_spec(layers=1, keys=keys, values=values, window=7, sinks=2)
+        rows = make_tokens(spec, 90)
+        seen = []
+        for one in (backend.load("neon"), kvassay.load("reference")):
+            with one.prepare(spec) as cache:
+                add(cache, rows)
+                out = cache.attend(0, make_queries(spec, 3))
+                scores = cache.scores(0, make_queries(spec, 1)[0])
+                seen.append((cache.dump_bytes(), out.tobytes(), scores.tobytes()))
+        assert seen[0] == seen[1], keys
+
+
+@needs_neon
+def test_a_server_of_other_sources_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build_info, "_digest", lambda named: "another")
+    state = RustBackendProvider("rust").variants()["neon"]
+    assert (state.status, state.runs) == ("not-built", False)
+    assert "built from other sources; run: python backends/rust_server.py" in state.reason
 
 
 def test_without_cargo_it_is_not_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,6 +238,19 @@ def test_python_restores_what_the_example_dumped(tmp_path: Path) -> None:
 @pytest.mark.long
 def test_the_crates_own_tests_pass() -> None:
     assert "test result: ok. 8 passed" in cargo("test", "--workspace")
+
+
+@needs_cargo
+@pytest.mark.long
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the base of AVX-512 is AVX2")
+def test_the_logic_of_avx512_is_that_of_scalar() -> None:
+    """Its kernels over intrinsics in plain Rust, and those against the instructions of AVX2."""
+    said = cargo(
+        "test", "-p", "kvassay-core", "--lib", "--test", "variants", "--", "--nocapture",
+        flags="--cfg kvassay_emulate", target="emulated",
+    )  # fmt: skip
+    assert "avx512: all outputs have the bits of scalar" in said
+    assert "as_the_instructions_of_256_bits ... ok" in said
 
 
 @needs_cargo

@@ -101,7 +101,7 @@ def _record(server: Server) -> Mapping[str, Any]:
 
 
 def _file(server: Server) -> Path:
-    return server.folder / _record(server)["library"]
+    return server.folder / str(_record(server)["library"])
 
 
 def _tried(file: Path, build_id: str, variant: str) -> Availability:

@@ -18,10 +18,12 @@ from .build_info import LIBRARY_DIR, build_record, not_built_reason
 #: The library for aarch64, and what it and that for x86-64 have beside scalar, best first.
 SERVER: Final = emulated.Server(
     build_info.SERVER_DIR,
-    {"x86_64": ("avx2",), "aarch64": ("neon",)},
+    {"x86_64": ("avx512vnni", "avx512", "avx2"), "aarch64": ("neondot", "neon")},
     build_info.server_record,
     build_info.server_not_built_reason,
 )
+#: Said of AVX-512, whose kernels the crate's tests also run through an emulation of its intrinsics.
+EMULATED_AVX512: Final = "logic compared in plain Rust: cargo test with --cfg kvassay_emulate"
 
 
 class RustBackendProvider(LibraryBackendProvider):
@@ -30,7 +32,10 @@ class RustBackendProvider(LibraryBackendProvider):
     on_request = True
 
     def variants(self) -> Mapping[str, Availability]:
-        return {**super().variants(), **self._foreign}
+        return {
+            name: _with_note(name, state)
+            for name, state in {**super().variants(), **self._foreign}.items()
+        }
 
     def load(self, variant: str) -> Backend:
         if variant in self._foreign:
@@ -48,6 +53,12 @@ class RustBackendProvider(LibraryBackendProvider):
         record = build_record()
         assert record is not None
         return LIBRARY_DIR / record["library"], record["build_id"]
+
+
+def _with_note(name: str, state: Availability) -> Availability:
+    if name.startswith("avx512") and state.status == "unsupported-cpu":
+        return Availability(state.status, f"{state.reason}; {EMULATED_AVX512}")
+    return state
 
 
 backend: Final = RustBackendProvider("rust")

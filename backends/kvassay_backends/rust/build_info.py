@@ -17,7 +17,7 @@ BUILD = "python backends/hatch_build.py rust"
 #: The same library for aarch64, in the server that an emulator runs.
 SERVER_DIR = LIBRARY_DIR / "aarch64"
 SERVER_RECIPE = _BACKENDS / "rust_server.py"
-BUILD_SERVER = "python backends/cross_build.py rust"
+BUILD_SERVER = "python backends/rust_server.py"
 
 
 class RustRecord(TypedDict, total=False):

@@ -143,9 +143,15 @@ pub enum Variant {
     /// AVX-512 F, BW, DQ and VL beside those.
     #[cfg(target_arch = "x86_64")]
     Avx512,
+    /// VNNI beside that.
+    #[cfg(target_arch = "x86_64")]
+    Avx512Vnni,
     /// NEON of ARMv8.0.
     #[cfg(target_arch = "aarch64")]
     Neon,
+    /// The dot product of ARMv8.2 beside it.
+    #[cfg(target_arch = "aarch64")]
+    NeonDot,
 }
 
 impl Variant {
@@ -156,8 +162,12 @@ impl Variant {
         Variant::Avx2,
         #[cfg(target_arch = "x86_64")]
         Variant::Avx512,
+        #[cfg(target_arch = "x86_64")]
+        Variant::Avx512Vnni,
         #[cfg(target_arch = "aarch64")]
         Variant::Neon,
+        #[cfg(target_arch = "aarch64")]
+        Variant::NeonDot,
     ];
 
     /// Its name.
@@ -173,8 +183,12 @@ impl Variant {
             Self::Avx2 => c"avx2",
             #[cfg(target_arch = "x86_64")]
             Self::Avx512 => c"avx512",
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512Vnni => c"avx512vnni",
             #[cfg(target_arch = "aarch64")]
             Self::Neon => c"neon",
+            #[cfg(target_arch = "aarch64")]
+            Self::NeonDot => c"neondot",
         }
     }
 
@@ -188,12 +202,22 @@ impl Variant {
                 None => Err(Error::new(Kind::Variant, "this CPU has no AVX2, F16C or PCLMULQDQ")),
             },
             #[cfg(target_arch = "x86_64")]
-            Self::Avx512 => match avx512::Avx512::find() {
+            Self::Avx512 => match avx512::Avx512::<false>::find() {
                 Some(found) => Ok(found),
-                None => Err(Error::new(Kind::Variant, "this CPU has no AVX-512 F, BW, DQ and VL, or no AVX2 variant")),
+                None => Err(Error::new(Kind::Variant, "this CPU has no AVX-512 F, BW, DQ and VL")),
+            },
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512Vnni => match avx512::Avx512::<true>::find() {
+                Some(found) => Ok(found),
+                None => Err(Error::new(Kind::Variant, "this CPU has no AVX-512 F, BW, DQ, VL and VNNI")),
             },
             #[cfg(target_arch = "aarch64")]
-            Self::Neon => Ok(&neon::Neon),
+            Self::Neon => Ok(neon::Neon::<false>::get()),
+            #[cfg(target_arch = "aarch64")]
+            Self::NeonDot => match neon::Neon::<true>::find() {
+                Some(found) => Ok(found),
+                None => Err(Error::new(Kind::Variant, "this CPU has no dot product (asimddp)")),
+            },
         }
     }
 

@@ -144,6 +144,18 @@ pub fn _mm512_madd_epi16(a: __m512i, b: __m512i) -> __m512i {
     of_numbers(std::array::from_fn(|i| (a[2 * i] * b[2 * i]).wrapping_add(a[2 * i + 1] * b[2 * i + 1])))
 }
 
+/// Unsigned bytes of a times signed bytes of b, each four added to a lane of src; the sum wraps.
+pub fn _mm512_dpbusd_epi32(src: __m512i, a: __m512i, b: __m512i) -> __m512i {
+    let src = numbers(src);
+    let product = |i: usize| i32::from(a.0[i]) * i32::from(b.0[i] as i8);
+    of_numbers(std::array::from_fn(|i| (0..4).fold(src[i], |sum, k| sum.wrapping_add(product(4 * i + k)))))
+}
+
+/// Zeros come in; a shift beyond the lane leaves nothing.
+pub fn _mm512_slli_epi32<const IMM8: u32>(a: __m512i) -> __m512i {
+    of_numbers(numbers(a).map(|x| (x as u32).checked_shl(IMM8).unwrap_or(0) as i32))
+}
+
 /// Each against the instruction of 256 bits of the same name, on both halves.
 #[cfg(test)]
 mod tests {
@@ -180,6 +192,15 @@ mod tests {
         Wide(std::array::from_fn(|i| if k >> i & 1 == 1 { 255 } else { 0 }))
     }
 
+    /// The four products a lane: bytes widened to words, of which neighbours are added twice.
+    #[target_feature(enable = "avx2")]
+    fn fours(a: __m256i, b: __m256i) -> __m256i {
+        let pairs = |a, b| _mm256_madd_epi16(_mm256_cvtepu8_epi16(a), _mm256_cvtepi8_epi16(b));
+        let low = pairs(_mm256_castsi256_si128(a), _mm256_castsi256_si128(b));
+        let high = pairs(_mm256_extracti128_si256::<1>(a), _mm256_extracti128_si256::<1>(b));
+        _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_hadd_epi32(low, high))
+    }
+
     #[target_feature(enable = "avx2")]
     fn compare(seed: u64) {
         let (x, y, k) = (drawn(seed), drawn(!seed), seed.wrapping_mul(0x9E37_79B9_7F4A_7C15));
@@ -204,6 +225,11 @@ mod tests {
         assert_eq!(super::_mm512_srlv_epi32(x, small), joined(shifted));
         assert_eq!(super::_mm512_srli_epi16::<8>(x), joined(a.map(|a| _mm256_srli_epi16::<8>(a))));
         assert_eq!(super::_mm512_srli_epi16::<16>(x), joined(a.map(|a| _mm256_srli_epi16::<16>(a))));
+        assert_eq!(super::_mm512_slli_epi32::<7>(x), joined(a.map(|a| _mm256_slli_epi32::<7>(a))));
+        assert_eq!(super::_mm512_slli_epi32::<32>(x), joined(a.map(|a| _mm256_slli_epi32::<32>(a))));
+        let dots = [fours(a[0], b[0]), fours(a[1], b[1])];
+        let dots = [_mm256_add_epi32(b[0], dots[0]), _mm256_add_epi32(b[1], dots[1])];
+        assert_eq!(super::_mm512_dpbusd_epi32(y, x, y), joined(dots));
         let mask = halves(ones(k));
         let blended = joined([_mm256_blendv_epi8(a[0], b[0], mask[0]), _mm256_blendv_epi8(a[1], b[1], mask[1])]);
         assert_eq!(super::_mm512_mask_blend_epi8(k, x, y), blended);

@@ -1,4 +1,5 @@
-//! AVX-512 F, BW, DQ and VL: scans and sums of values with registers of one tile; the rest is that of AVX2.
+//! AVX-512 F, BW, DQ and VL, with VNNI as a variant of its own: scans and sums of values with registers of one tile; the
+//! rest is that of AVX2.
 //!
 //! With `--cfg kvassay_emulate` the intrinsics of 512 bits are those of `emulated`, so that the same kernels run, and
 //! are compared, on any CPU with AVX2. Such a build is for tests alone.
@@ -26,14 +27,24 @@ use super::{Fp16Rows, Kernels, Queries};
 use crate::codec::{Codec, Span};
 use crate::transform::Transform;
 
-/// The variant; there is one only where the CPU has the instructions. What is not here is done by AVX2.
-pub struct Avx512(&'static Avx2);
+/// The variant without VNNI or with it; there is one only where the CPU has the instructions. What is not here is done by
+/// AVX2.
+pub struct Avx512<const VNNI: bool>(&'static Avx2);
 
-impl Avx512 {
+impl Avx512<false> {
     /// The variant if this CPU runs it.
     pub fn find() -> Option<&'static Self> {
-        static FOUND: OnceLock<Option<Avx512>> = OnceLock::new();
-        FOUND.get_or_init(|| Avx2::find().filter(|_| cpu_has_it()).map(Avx512)).as_ref()
+        static FOUND: OnceLock<Option<Avx512<false>>> = OnceLock::new();
+        FOUND.get_or_init(|| Avx2::find().filter(|_| cpu_has_it()).map(Self)).as_ref()
+    }
+}
+
+impl Avx512<true> {
+    /// The variant if this CPU runs it.
+    pub fn find() -> Option<&'static Self> {
+        static FOUND: OnceLock<Option<Avx512<true>>> = OnceLock::new();
+        let vnni = || cfg!(kvassay_emulate) || is_x86_feature_detected!("avx512vnni");
+        FOUND.get_or_init(|| Avx2::find().filter(|_| cpu_has_it() && vnni()).map(Self)).as_ref()
     }
 }
 
@@ -45,18 +56,13 @@ fn cpu_has_it() -> bool {
             && is_x86_feature_detected!("avx512vl")
 }
 
-/// Methods that run the function of the same name with these instructions.
+/// Methods that are the function of the same name.
 macro_rules! with_avx512 {
-    ($($from:path => fn $name:ident($($arg:ident: $type:ty),*) $(-> $result:ty)?;)*) => {$(
+    ($($function:expr => fn $name:ident($($arg:ident: $type:ty),*) $(-> $result:ty)?;)*) => {$(
+        #[allow(unused_unsafe)] // some need no instructions
         fn $name(&self, $($arg: $type),*) $(-> $result)? {
-            #[cfg_attr(not(kvassay_emulate), target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2"))]
-            #[cfg_attr(kvassay_emulate, target_feature(enable = "avx2"))]
-            fn inside($($arg: $type),*) $(-> $result)? {
-                use $from as function;
-                function($($arg),*)
-            }
             // SAFETY: an Avx512 exists, so the CPU has the instructions.
-            unsafe { inside($($arg),*) }
+            unsafe { $function($($arg),*) }
         }
     )*};
 }
@@ -70,16 +76,16 @@ macro_rules! as_avx2 {
     )*};
 }
 
-impl Kernels for Avx512 {
+impl<const VNNI: bool> Kernels for Avx512<VNNI> {
     with_avx512! {
-        scan::prepare => fn prepare(codec: &Codec, q: &[i8], prepared: &mut [i32]);
-        scan::query15 => fn query15(q: &[f32], step: &[f32], qi: &mut [i16]) -> f32;
-        scan::weigh => fn weigh(p: &[f32], scale: &[f32], iw: &mut [i16]) -> f32;
-        scan::keyscan => fn keyscan(codec: &Codec, d: usize, tiles: &[u8], tokens: usize, q: Queries<'_>, out: &mut [i32]);
-        scan::keyscan15 => fn keyscan15(
+        scan::prepare::<VNNI> => fn prepare(codec: &Codec, q: &[i8], prepared: &mut [i32]);
+        scan::query15::<VNNI> => fn query15(q: &[f32], step: &[f32], qi: &mut [i16]) -> f32;
+        scan::weigh::<VNNI> => fn weigh(p: &[f32], scale: &[f32], iw: &mut [i16]) -> f32;
+        scan::keyscan::<VNNI> => fn keyscan(codec: &Codec, d: usize, tiles: &[u8], tokens: usize, q: Queries<'_>, out: &mut [i32]);
+        scan::keyscan15::<VNNI> => fn keyscan15(
             codec: &Codec, d: usize, tiles: &[u8], tokens: usize, q: &[i16], out: &mut [i32]
         );
-        scan::valuesum => fn valuesum(span: &Span, tiles: &[u8], tokens: usize, w: &[i16], out: &mut [i32]);
+        scan::valuesum::<VNNI> => fn valuesum(span: &Span, tiles: &[u8], tokens: usize, w: &[i16], out: &mut [i32]);
     }
     as_avx2! {
         fn narrow(x: &[f32], out: &mut [u8]) -> bool;

@@ -56,6 +56,25 @@ pub fn decode<const BITS: usize>(tile: &[u8], tables: Tables) -> __m512i {
     }
 }
 
+/// `sum` and, a lane, the four products of unsigned bytes of u and signed ones of q: `vpdpbusd` of AVX-512 VNNI. As
+/// the instruction, not the intrinsic, which the code of the variant without it could not be shared with.
+#[cfg(not(kvassay_emulate))]
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub fn dot(mut sum: __m512i, u: __m512i, q: __m512i) -> __m512i {
+    // SAFETY: registers alone; the variant that comes here is there only where the CPU has the instruction.
+    unsafe {
+        std::arch::asm!(
+            "vpdpbusd {0}, {1}, {2}",
+            inout(zmm_reg) sum, in(zmm_reg) u, in(zmm_reg) q, options(pure, nomem, nostack, preserves_flags)
+        );
+    }
+    sum
+}
+
+#[cfg(kvassay_emulate)]
+pub use super::emulated::_mm512_dpbusd_epi32 as dot;
+
 #[inline]
 fn bits(tile: &[u8]) -> u64 {
     u64::from_le_bytes(*tile.first_chunk().expect("64 bits"))

@@ -1,5 +1,6 @@
-//! NEON of ARMv8.0, and the CRC instructions where the CPU has them. Never a fused multiply-add. What has no intrinsics
-//! here is the plain Rust of `body`, which the compiler makes NEON of, since every aarch64 has it.
+//! NEON of ARMv8.0, with the dot product of ARMv8.2 as a variant of its own, and the CRC instructions where the CPU has
+//! them. Never a fused multiply-add. What has no intrinsics here is the plain Rust of `body`, which the compiler makes
+//! NEON of, since every aarch64 has it.
 #![allow(unsafe_code)]
 
 mod codes;
@@ -11,29 +12,41 @@ mod scan;
 mod tiles;
 mod wide;
 
+use std::arch::is_aarch64_feature_detected;
+
 use super::{Fp16Rows, Kernels, Queries, body};
 use crate::codec::{Codec, Span};
 use crate::transform::Transform;
 
-/// The variant; there is one on every aarch64.
-pub struct Neon;
+/// The variant without the dot product, or with it, of which there is one only where the CPU has the instruction.
+pub struct Neon<const DOT: bool>(());
 
-/// Methods that run the function of the same name with these instructions.
+impl Neon<false> {
+    /// Every aarch64 runs it.
+    pub fn get() -> &'static Self {
+        &Neon(())
+    }
+}
+
+impl Neon<true> {
+    /// The variant if this CPU runs it.
+    pub fn find() -> Option<&'static Self> {
+        is_aarch64_feature_detected!("dotprod").then_some(&Neon(()))
+    }
+}
+
+/// Methods that are the function of the same name.
 macro_rules! with_neon {
-    ($($from:path => fn $name:ident($($arg:ident: $type:ty),*) $(-> $result:ty)?;)*) => {$(
+    ($($function:expr => fn $name:ident($($arg:ident: $type:ty),*) $(-> $result:ty)?;)*) => {$(
+        #[allow(unused_unsafe)] // those of `body` need no instructions
         fn $name(&self, $($arg: $type),*) $(-> $result)? {
-            #[target_feature(enable = "neon")]
-            fn inside($($arg: $type),*) $(-> $result)? {
-                use $from as function;
-                function($($arg),*)
-            }
-            // SAFETY: every aarch64 that this is compiled for has the instructions.
-            unsafe { inside($($arg),*) }
+            // SAFETY: every aarch64 has NEON, and a Neon<true> is there only where the dot product is.
+            unsafe { $function($($arg),*) }
         }
     )*};
 }
 
-impl Kernels for Neon {
+impl<const DOT: bool> Kernels for Neon<DOT> {
     with_neon! {
         rows::narrow => fn narrow(x: &[f32], out: &mut [u8]) -> bool;
         rows::widen => fn widen(x: &[u8], mean: &[u8], out: &mut [f32]);
@@ -49,11 +62,11 @@ impl Kernels for Neon {
         tiles::pack_values => fn pack_values(codec: &Codec, d: usize, codes: &[u8], tiles: &mut [u8]);
         query::query8 => fn query8(z: &[f32], qi: &mut [i8]) -> f32;
         query::query15 => fn query15(q: &[f32], step: &[f32], qi: &mut [i16]) -> f32;
-        scan::keyscan => fn keyscan(codec: &Codec, d: usize, tiles: &[u8], tokens: usize, q: Queries<'_>, out: &mut [i32]);
-        scan::keyscan15 => fn keyscan15(
+        scan::keyscan::<DOT> => fn keyscan(codec: &Codec, d: usize, tiles: &[u8], tokens: usize, q: Queries<'_>, out: &mut [i32]);
+        scan::keyscan15::<DOT> => fn keyscan15(
             codec: &Codec, d: usize, tiles: &[u8], tokens: usize, q: &[i16], out: &mut [i32]
         );
-        scan::valuesum => fn valuesum(span: &Span, tiles: &[u8], tokens: usize, w: &[i16], out: &mut [i32]);
+        scan::valuesum::<DOT> => fn valuesum(span: &Span, tiles: &[u8], tokens: usize, w: &[i16], out: &mut [i32]);
         body::maximum => fn maximum(t: &[f32]) -> f32;
         body::exponentials => fn exponentials(t: &mut [f32], maximum: f32, stripes: &mut [f32; 16], phase: usize);
         rows::dots => fn dots(q: &[f32], d: usize, x: Fp16Rows<'_>, t: &mut [f32], t_stride: usize);

@@ -20,7 +20,6 @@ macro_rules! for_rows {
         }
     };
 }
-pub(super) use for_rows;
 
 #[target_feature(enable = "neon")]
 pub fn narrow(x: &[f32], out: &mut [u8]) -> bool {

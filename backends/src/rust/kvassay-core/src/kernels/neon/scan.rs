@@ -2,11 +2,11 @@
 //! sums stay apart until the end.
 
 use std::arch::aarch64::*;
+use std::arch::asm;
 
 use super::super::Queries;
 use super::super::body::MOST_ROW;
 use super::codes::table;
-use super::rows::for_rows;
 use super::tiles::decode;
 use crate::codec::{Codec, Span};
 use crate::transform::MOST_CHANNELS;
@@ -31,11 +31,29 @@ fn store(sums: &[int32x4_t], out: &mut [i32]) {
     }
 }
 
-/// `sum + a * qa + b * qb`, four summands a lane. Two products of 7 bits and at most 63, and then four, fit 16 bits
-/// (4 * 127 * 63 = 32004).
+/// `sum` and four products a lane, by the instruction of ARMv8.2, which Rust has no stable intrinsic for.
 #[inline]
 #[target_feature(enable = "neon")]
-fn add_pair(sum: int32x4_t, a: int8x16_t, b: int8x16_t, qa: int8x16_t, qb: int8x16_t) -> int32x4_t {
+fn dot(mut sum: int32x4_t, a: int8x16_t, b: int8x16_t) -> int32x4_t {
+    // SAFETY: registers alone; the variant that comes here is there only where the CPU has the instruction.
+    unsafe {
+        asm!(
+            ".arch_extension dotprod",
+            "sdot {0:v}.4s, {1:v}.16b, {2:v}.16b",
+            inout(vreg) sum, in(vreg) a, in(vreg) b, options(pure, nomem, nostack, preserves_flags)
+        );
+    }
+    sum
+}
+
+/// `sum + a * qa + b * qb`, four summands a lane. Without the dot product, two products of 7 bits and at most 63, and
+/// then four, fit 16 bits (4 * 127 * 63 = 32004).
+#[inline]
+#[target_feature(enable = "neon")]
+fn add_pair<const DOT: bool>(sum: int32x4_t, a: int8x16_t, b: int8x16_t, qa: int8x16_t, qb: int8x16_t) -> int32x4_t {
+    if DOT {
+        return dot(dot(sum, a, qa), b, qb);
+    }
     let low = vmlal_s8(vmull_s8(vget_low_s8(a), vget_low_s8(qa)), vget_low_s8(b), vget_low_s8(qb));
     let high = vmlal_high_s8(vmull_high_s8(a, qa), b, qb);
     vpadalq_s16(sum, vpaddq_s16(low, high))
@@ -45,7 +63,7 @@ fn add_pair(sum: int32x4_t, a: int8x16_t, b: int8x16_t, qa: int8x16_t, qb: int8x
 /// `at[3]`.
 #[inline]
 #[target_feature(enable = "neon")]
-fn add_tiles(x: &[[int8x16_t; 4]; 2], quads: &[[i8; 4]], at: [usize; 4], sums: &mut [int32x4_t; 4]) {
+fn add_tiles<const DOT: bool>(x: &[[int8x16_t; 4]; 2], quads: &[[i8; 4]], at: [usize; 4], sums: &mut [int32x4_t; 4]) {
     let quad = at.map(|i| {
         // SAFETY: `add_run` has counted the quads.
         let quad = unsafe { *quads.get_unchecked(i) };
@@ -53,14 +71,14 @@ fn add_tiles(x: &[[int8x16_t; 4]; 2], quads: &[[i8; 4]], at: [usize; 4], sums: &
     });
     for k in 0..4 {
         let q = k / 2 * 2;
-        sums[k] = add_pair(sums[k], x[0][k], x[1][k], quad[q], quad[q + 1]);
+        sums[k] = add_pair::<DOT>(sums[k], x[0][k], x[1][k], quad[q], quad[q + 1]);
     }
 }
 
 /// A run of tiles, an even number of them. Each takes the next `STEP` quads: with two, one for each half of its lanes.
 #[inline(never)] // in one body the constants of all cases stay in registers and the sums do not
 #[target_feature(enable = "neon")]
-fn add_run<const N: usize, const BITS: usize, const STEP: usize>(
+fn add_run<const DOT: bool, const N: usize, const BITS: usize, const STEP: usize>(
     table: int8x16_t,
     tiles: &[u8],
     planes: [&[i8]; N],
@@ -76,7 +94,7 @@ fn add_run<const N: usize, const BITS: usize, const STEP: usize>(
         let quad = 2 * STEP * n;
         let at = if STEP == 1 { [quad, quad + 1, quad, quad + 1] } else { [quad, quad + 2, quad + 1, quad + 3] };
         for (plane, sums) in planes.iter().zip(&mut local) {
-            add_tiles(&x, plane, at, sums);
+            add_tiles::<DOT>(&x, plane, at, sums);
         }
     }
     *sums = local;
@@ -84,44 +102,66 @@ fn add_run<const N: usize, const BITS: usize, const STEP: usize>(
 
 #[inline]
 #[target_feature(enable = "neon")]
-fn add_span<const N: usize, const STEP: usize>(span: &Span, tiles: &[u8], planes: [&[i8]; N], sums: &mut Sums<N>) {
+fn add_span<const DOT: bool, const N: usize, const STEP: usize>(
+    span: &Span,
+    tiles: &[u8],
+    planes: [&[i8]; N],
+    sums: &mut Sums<N>,
+) {
     let table = table(span);
     match span.bits {
-        1 => add_run::<N, 1, STEP>(table, tiles, planes, sums),
-        2 => add_run::<N, 2, STEP>(table, tiles, planes, sums),
-        3 => add_run::<N, 3, STEP>(table, tiles, planes, sums),
-        _ => add_run::<N, 4, STEP>(table, tiles, planes, sums),
+        1 => add_run::<DOT, N, 1, STEP>(table, tiles, planes, sums),
+        2 => add_run::<DOT, N, 2, STEP>(table, tiles, planes, sums),
+        3 => add_run::<DOT, N, 3, STEP>(table, tiles, planes, sums),
+        _ => add_run::<DOT, N, 4, STEP>(table, tiles, planes, sums),
     }
 }
 
 /// The sums of each sixteen tokens, which `done` gets.
 #[inline]
 #[target_feature(enable = "neon")]
-fn each_block<const N: usize>(codec: &Codec, tiles: &[u8], planes: [&[i8]; N], mut done: impl FnMut(usize, Sums<N>)) {
+fn each_block<const DOT: bool, const N: usize>(
+    codec: &Codec,
+    tiles: &[u8],
+    planes: [&[i8]; N],
+    mut done: impl FnMut(usize, Sums<N>),
+) {
     for (block, mut tiles) in tiles.chunks_exact(codec.bytes(16)).enumerate() {
         let mut sums = zeros::<N>();
         for span in codec.spans() {
             let (run, rest) = tiles.split_at(span.bytes(16));
             tiles = rest;
             let planes = planes.map(|plane| &plane[span.first..span.first + span.channels]);
-            add_span::<N, 1>(span, run, planes, &mut sums);
+            add_span::<DOT, N, 1>(span, run, planes, &mut sums);
         }
         done(16 * block, sums);
     }
 }
 
 #[target_feature(enable = "neon")]
-pub fn keyscan(codec: &Codec, d: usize, tiles: &[u8], tokens: usize, q: Queries<'_>, out: &mut [i32]) {
+pub fn keyscan<const DOT: bool>(codec: &Codec, d: usize, tiles: &[u8], tokens: usize, q: Queries<'_>, out: &mut [i32]) {
     let tiles = &tiles[..codec.bytes(tokens)];
     for (q, out) in q.qi.chunks(PLANES * d).zip(out.chunks_mut(PLANES * tokens)) {
-        for_rows!(q.len() / d, keyscan_rows(codec, d, tiles, tokens, q, out));
+        match q.len() / d {
+            1 => keyscan_rows::<DOT, 1>(codec, d, tiles, tokens, q, out),
+            2 => keyscan_rows::<DOT, 2>(codec, d, tiles, tokens, q, out),
+            3 => keyscan_rows::<DOT, 3>(codec, d, tiles, tokens, q, out),
+            _ => keyscan_rows::<DOT, 4>(codec, d, tiles, tokens, q, out),
+        }
     }
 }
 
 #[target_feature(enable = "neon")]
-fn keyscan_rows<const R: usize>(codec: &Codec, d: usize, tiles: &[u8], tokens: usize, q: &[i8], out: &mut [i32]) {
+fn keyscan_rows<const DOT: bool, const R: usize>(
+    codec: &Codec,
+    d: usize,
+    tiles: &[u8],
+    tokens: usize,
+    q: &[i8],
+    out: &mut [i32],
+) {
     let rows: [&[i8]; R] = std::array::from_fn(|r| &q[r * d..(r + 1) * d]);
-    each_block(codec, tiles, rows, |token, sums| {
+    each_block::<DOT, R>(codec, tiles, rows, |token, sums| {
         for (r, sums) in sums.iter().enumerate() {
             store(sums, &mut out[r * tokens + token..]);
         }
@@ -157,20 +197,26 @@ fn joined(planes: &[[int32x4_t; 4]; 2]) -> [int32x4_t; 4] {
 }
 
 #[target_feature(enable = "neon")]
-pub fn keyscan15(codec: &Codec, d: usize, tiles: &[u8], tokens: usize, q: &[i16], out: &mut [i32]) {
+pub fn keyscan15<const DOT: bool>(codec: &Codec, d: usize, tiles: &[u8], tokens: usize, q: &[i16], out: &mut [i32]) {
     let tiles = &tiles[..codec.bytes(tokens)];
     for (q, out) in q.chunks(2 * d).zip(out.chunks_mut(2 * tokens)) {
         let planes = Planes::<MOST_CHANNELS>::of(q, d);
         match q.len() / d {
-            1 => keyscan15_rows::<2>(codec, tiles, tokens, planes.get(d), out),
-            _ => keyscan15_rows::<4>(codec, tiles, tokens, planes.get(d), out),
+            1 => keyscan15_rows::<DOT, 2>(codec, tiles, tokens, planes.get(d), out),
+            _ => keyscan15_rows::<DOT, 4>(codec, tiles, tokens, planes.get(d), out),
         }
     }
 }
 
 #[target_feature(enable = "neon")]
-fn keyscan15_rows<const N: usize>(codec: &Codec, tiles: &[u8], tokens: usize, planes: [&[i8]; N], out: &mut [i32]) {
-    each_block(codec, tiles, planes, |token, sums| {
+fn keyscan15_rows<const DOT: bool, const N: usize>(
+    codec: &Codec,
+    tiles: &[u8],
+    tokens: usize,
+    planes: [&[i8]; N],
+    out: &mut [i32],
+) {
+    each_block::<DOT, N>(codec, tiles, planes, |token, sums| {
         for (r, planes) in sums.as_chunks::<2>().0.iter().enumerate() {
             store(&joined(planes), &mut out[r * tokens + token..]);
         }
@@ -178,18 +224,18 @@ fn keyscan15_rows<const N: usize>(codec: &Codec, tiles: &[u8], tokens: usize, pl
 }
 
 #[target_feature(enable = "neon")]
-pub fn valuesum(span: &Span, tiles: &[u8], tokens: usize, w: &[i16], out: &mut [i32]) {
+pub fn valuesum<const DOT: bool>(span: &Span, tiles: &[u8], tokens: usize, w: &[i16], out: &mut [i32]) {
     for (w, out) in w.chunks(2 * tokens).zip(out.chunks_mut(2 * span.channels)) {
         let planes = Planes::<MOST_ROW>::of(w, tokens);
         match w.len() / tokens {
-            1 => valuesum_rows::<2>(span, tiles, planes.get(tokens), out),
-            _ => valuesum_rows::<4>(span, tiles, planes.get(tokens), out),
+            1 => valuesum_rows::<DOT, 2>(span, tiles, planes.get(tokens), out),
+            _ => valuesum_rows::<DOT, 4>(span, tiles, planes.get(tokens), out),
         }
     }
 }
 
 #[target_feature(enable = "neon")]
-fn valuesum_rows<const N: usize>(span: &Span, tiles: &[u8], planes: [&[i8]; N], out: &mut [i32]) {
+fn valuesum_rows<const DOT: bool, const N: usize>(span: &Span, tiles: &[u8], planes: [&[i8]; N], out: &mut [i32]) {
     let group_bytes = planes[0].len() * 2 * span.bits;
     for channel in (0..span.channels).step_by(16) {
         let tiles = &tiles[channel / 16 * group_bytes..];
@@ -197,9 +243,9 @@ fn valuesum_rows<const N: usize>(span: &Span, tiles: &[u8], planes: [&[i8]; N], 
         // In a group of eight channels the upper lanes are the same ones, of other tokens.
         let eight = span.channels - channel < 16;
         if eight {
-            add_span::<N, 2>(span, &tiles[..group_bytes / 2], planes, &mut sums);
+            add_span::<DOT, N, 2>(span, &tiles[..group_bytes / 2], planes, &mut sums);
         } else {
-            add_span::<N, 1>(span, &tiles[..group_bytes], planes, &mut sums);
+            add_span::<DOT, N, 1>(span, &tiles[..group_bytes], planes, &mut sums);
         }
         for (r, planes) in sums.as_chunks::<2>().0.iter().enumerate() {
             let (x, out) = (joined(planes), &mut out[r * span.channels + channel..]);
