@@ -1,6 +1,6 @@
-"""Builds the Rust library for aarch64 into the server that an emulator runs, unless it is up to date.
+"""Builds the Rust library for aarch64 into the server that an emulator runs.
 
-It needs a rustc (RUSTC, else the one on the path) that has the standard library of TRIPLE, and no
+Unless it is up to date. It needs a rustc (RUSTC, else the one on the path) that has the standard library of TRIPLE, and no
 other tool of aarch64: zig links. Where something is missing, the record says what, and the variant
 is not built; that is no failure.
 """
@@ -88,7 +88,7 @@ def main() -> int:
     record = BUILD_INFO["server_record"]()
     if BUILD_INFO["server_not_built_reason"]():
         record = build()
-    print(record.get("build_id") or f"rust:neon not built: {record['reason']}")
+    print(record.get("build_id") or f"Rust for aarch64 not built: {record['reason']}")
     return 0
 
 

@@ -21,7 +21,11 @@ from kvassay import Spec
 from kvassay.errors import UnavailableError
 from kvassay.protocol import Availability, FloatArray
 from kvassay_backends import rust
+from kvassay_backends.emulated.backend import EmulatedBackend
+from kvassay_backends.emulated.link import Command, Link
+from kvassay_backends.emulated.provider import EMULATOR, VARIANTS
 from kvassay_backends.native.abi import Library
+from kvassay_backends.native.probe import exercise
 from kvassay_backends.rust import RustBackendProvider, backend, build_info
 
 RECIPE = build_info.RECIPE
@@ -71,11 +75,12 @@ def test_the_library_is_built_from_the_present_sources() -> None:
 @needs_cargo
 def test_every_variant_is_listed_whatever_runs_here() -> None:
     states = backend.variants()
-    assert set(states) == {"scalar", "avx2", "avx512", "neon"}
+    assert set(states) == {"scalar", *(name for names in VARIANTS.values() for name in names)}
     assert not {name for name, state in states.items() if state.status == "broken"}
-    if platform.machine() == "x86_64" and not states["avx512"].runs:
-        assert states["avx512"].status == "unsupported-cpu"
-        assert states["avx512"].reason.endswith(rust.EMULATED_AVX512)
+    for name in ("avx512", "avx512vnni"):
+        if platform.machine() == "x86_64" and not states[name].runs:
+            assert states[name].status == "unsupported-cpu"
+            assert states[name].reason.endswith(rust.EMULATED_AVX512)
 
 
 def server_recipe(monkeypatch: pytest.MonkeyPatch) -> Any:
@@ -139,18 +144,34 @@ needs_neon = pytest.mark.skipif(
 
 
 @needs_neon
-def test_neon_has_the_bytes_and_bits_of_the_reference() -> None:
+@pytest.mark.parametrize("variant", VARIANTS["aarch64"])
+def test_neon_has_the_bytes_and_bits_of_the_reference(variant: str) -> None:
     for keys, values in (("turbo:3.5", "turbo:2.5"), ("turbo:2+qjl", "fp16"), ("kivi:3", "kivi:4")):
         spec = make_spec(layers=1, keys=keys, values=values, window=7, sinks=2)
         rows = make_tokens(spec, 90)
         seen = []
-        for one in (backend.load("neon"), kvassay.load("reference")):
+        for one in (backend.load(variant), kvassay.load("reference")):
             with one.prepare(spec) as cache:
                 add(cache, rows)
                 out = cache.attend(0, make_queries(spec, 3))
                 scores = cache.scores(0, make_queries(spec, 1)[0])
                 seen.append((cache.dump_bytes(), out.tobytes(), scores.tobytes()))
         assert seen[0] == seen[1], keys
+
+
+@needs_neon
+def test_a_cpu_without_the_dot_product() -> None:
+    """Dispatch asks the processor: Cortex-A53 is ARMv8.0."""
+    server = build_info.SERVER_DIR / "kvassay-serve-rust-aarch64"
+    link = Link((EMULATOR, "-cpu", "cortex-a53", str(server)))
+    try:
+        for name in ("scalar", "neon"):
+            link.call(Command.RUNS, count=link.variants.index(name))
+            assert exercise(EmulatedBackend("old", link, name)) == ""
+        with pytest.raises(UnavailableError, match="this CPU has no dot product"):
+            EmulatedBackend("old", link, "neondot").prepare(make_spec())
+    finally:
+        link.close()
 
 
 @needs_neon
@@ -249,7 +270,8 @@ def test_the_logic_of_avx512_is_that_of_scalar() -> None:
         "test", "-p", "kvassay-core", "--lib", "--test", "variants", "--", "--nocapture",
         flags="--cfg kvassay_emulate", target="emulated",
     )  # fmt: skip
-    assert "avx512: all outputs have the bits of scalar" in said
+    for name in ("avx512", "avx512vnni"):
+        assert f"{name}: all outputs have the bits of scalar" in said
     assert "as_the_instructions_of_256_bits ... ok" in said
 
 

@@ -39,8 +39,6 @@ class Server:
 
     folder: Path
     """Where the server's file is."""
-    variants: Mapping[str, tuple[str, ...]]
-    """Like VARIANTS."""
     record: Callable[[], Mapping[str, Any] | None]
     """What the build wrote: `build_id` and `library`, the file's name, where there is one."""
     not_built_reason: Callable[[], str]
@@ -48,16 +46,14 @@ class Server:
 
 
 #: The C library.
-NATIVE: Final = Server(
-    build_info.LIBRARY_DIR, VARIANTS, build_info.build_record, build_info.not_built_reason
-)
+NATIVE: Final = Server(build_info.LIBRARY_DIR, build_info.build_record, build_info.not_built_reason)
 
 
 def foreign_variants(server: Server = NATIVE) -> dict[str, Availability]:
     """The variants that this machine's processor family has not."""
     own = _FAMILIES.get(platform.machine(), "")
     found: dict[str, Availability] = {}
-    for family, names in server.variants.items():
+    for family, names in VARIANTS.items():
         if family == own:
             continue
         arm = family == "aarch64"

@@ -15,12 +15,9 @@ from ..native import LibraryBackendProvider
 from . import build_info
 from .build_info import LIBRARY_DIR, build_record, not_built_reason
 
-#: The library for aarch64, and what it and that for x86-64 have beside scalar, best first.
+#: The library for aarch64; its variants are those of the C library.
 SERVER: Final = emulated.Server(
-    build_info.SERVER_DIR,
-    {"x86_64": ("avx512vnni", "avx512", "avx2"), "aarch64": ("neondot", "neon")},
-    build_info.server_record,
-    build_info.server_not_built_reason,
+    build_info.SERVER_DIR, build_info.server_record, build_info.server_not_built_reason
 )
 #: Said of AVX-512, whose kernels the crate's tests also run through an emulation of its intrinsics.
 EMULATED_AVX512: Final = "logic compared in plain Rust: cargo test with --cfg kvassay_emulate"
