@@ -1,8 +1,8 @@
 """Builds the Rust library for aarch64 into the server that an emulator runs.
 
-Unless it is up to date. It needs a rustc (RUSTC, else the one on the path) that has the standard library of TRIPLE, and no
-other tool of aarch64: zig links. Where something is missing, the record says what, and the variant
-is not built; that is no failure.
+Unless it is up to date. It needs a rustc (RUSTC, else the one on the path) that has the standard
+library of TRIPLE, and no other tool of aarch64: zig links. Where something is missing, the record
+says what, and the variants are not built; that is no failure.
 """
 
 import hashlib
