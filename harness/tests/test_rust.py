@@ -146,7 +146,7 @@ needs_neon = pytest.mark.skipif(
 @needs_neon
 @pytest.mark.parametrize("variant", VARIANTS["aarch64"])
 def test_neon_has_the_bytes_and_bits_of_the_reference(variant: str) -> None:
-    for keys, values in (("turbo:3.5", "turbo:2.5"), ("turbo:2+qjl", "fp16"), ("kivi:3", "kivi:4")):
+    for keys, values in (("turbo:3.5", "turbo:2.5"), ("turbo:2+qjl", "turbo:4"), ("kivi:3", "kivi:4")):
         spec = make_spec(layers=1, keys=keys, values=values, window=7, sinks=2)
         rows = make_tokens(spec, 90)
         seen = []
