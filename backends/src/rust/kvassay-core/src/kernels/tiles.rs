@@ -46,12 +46,6 @@ fn spread(bits: &[u8], unit: u8, codes: &mut Codes) {
 /// Writes a tile of `bits`-bit codes.
 #[inline(always)]
 pub fn pack(codes: &Codes, bits: usize, tile: &mut [u8]) {
-    pack_with(codes, bits, tile, gather);
-}
-
-/// The same; `gather(codes, bit)` gives one bit of each code.
-#[inline(always)]
-pub fn pack_with(codes: &Codes, bits: usize, tile: &mut [u8], gather: impl Fn(&Codes, u32) -> u64) {
     match bits {
         4 => {
             let tile: &mut [u8; 32] = tile.first_chunk_mut().expect("a tile of 4 bits");

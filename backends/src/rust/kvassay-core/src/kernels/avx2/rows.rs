@@ -3,6 +3,7 @@
 use std::arch::x86_64::*;
 
 use super::super::{Fp16Rows, body};
+use super::{affine, registers};
 use crate::half;
 
 /// Rows that share what is widened.
@@ -20,17 +21,13 @@ fn load(halves: &[u8]) -> __m256 {
 #[inline]
 #[target_feature(enable = "avx2")]
 fn get(x: &[f32]) -> __m256 {
-    let x: &[f32; 8] = x.first_chunk().expect("eight floats");
-    // SAFETY: eight floats are read.
-    unsafe { _mm256_loadu_ps(x.as_ptr()) }
+    registers::get(x.first_chunk().expect("eight floats"))
 }
 
 #[inline]
 #[target_feature(enable = "avx2")]
 fn put(out: &mut [f32], x: __m256) {
-    let out: &mut [f32; 8] = out.first_chunk_mut().expect("eight floats");
-    // SAFETY: eight floats are written.
-    unsafe { _mm256_storeu_ps(out.as_mut_ptr(), x) };
+    registers::put(x, out.first_chunk_mut().expect("eight floats"));
 }
 
 #[target_feature(enable = "avx2,f16c")]
@@ -60,6 +57,33 @@ pub fn widen(x: &[u8], mean: &[u8], out: &mut [f32]) {
     }
     for ((x, mean), out) in x.as_chunks::<16>().0.iter().zip(mean.as_chunks::<16>().0).zip(out.as_chunks_mut::<8>().0) {
         put(out, _mm256_sub_ps(load(x), load(mean)));
+    }
+}
+
+#[target_feature(enable = "avx2,f16c")]
+pub fn mean(rows: Fp16Rows<'_>, d: usize, mean: &mut [u8]) {
+    for (i, mean) in mean[..2 * d].chunks_mut(64).enumerate() {
+        match mean.len() {
+            64 => mean_of::<4>(rows, d, 32 * i, mean),
+            _ => mean_of::<2>(rows, d, 32 * i, mean),
+        }
+    }
+}
+
+/// Of `8 * N` channels from c on.
+#[inline]
+#[target_feature(enable = "avx2,f16c")]
+fn mean_of<const N: usize>(rows: Fp16Rows<'_>, d: usize, c: usize, mean: &mut [u8]) {
+    let mut sums = [_mm256_setzero_ps(); N];
+    for j in 0..rows.count {
+        let x = &rows.row(j, d)[2 * c..2 * c + 16 * N];
+        for i in 0..N {
+            sums[i] = _mm256_add_ps(sums[i], load(&x[16 * i..]));
+        }
+    }
+    let count = _mm256_set1_ps(rows.count as f32);
+    for (sum, mean) in sums.iter().zip(mean.as_chunks_mut().0) {
+        registers::put_half(affine::narrow(_mm256_div_ps(*sum, count)), mean);
     }
 }
 

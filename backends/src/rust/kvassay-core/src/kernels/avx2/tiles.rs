@@ -3,7 +3,8 @@
 use std::arch::x86_64::*;
 
 use super::super::body;
-use super::super::tiles::{Codes, pack_with};
+use super::super::tiles::Codes;
+use super::registers::{get_bytes, put_bytes, put_half};
 use crate::codec::{Codec, Span};
 
 /// What a code stands for, as bytes in both halves of a register, plus `offset`.
@@ -76,24 +77,39 @@ fn bits(bits: &[u8; 8]) -> [__m256i; 2] {
     [_mm256_cmpeq_epi8(_mm256_and_si256(a, each), each), _mm256_cmpeq_epi8(_mm256_and_si256(b, each), each)]
 }
 
-/// One bit of each code.
+/// Sixty-four codes to a tile.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn gather(codes: &Codes, bit: u32) -> u64 {
-    let shift = _mm_cvtsi32_si128(7 - bit as i32);
-    // SAFETY: two times 32 bytes are read.
-    let (a, b) =
-        unsafe { (_mm256_loadu_si256(codes.as_ptr().cast()), _mm256_loadu_si256(codes[32..].as_ptr().cast())) };
-    // What comes in from the neighbouring byte is below the bit that is looked at.
-    let low = _mm256_movemask_epi8(_mm256_sll_epi16(a, shift)) as u32;
-    let high = _mm256_movemask_epi8(_mm256_sll_epi16(b, shift)) as u32;
-    u64::from(low) | u64::from(high) << 32
+pub fn pack_registers([a, b]: [__m256i; 2], bits: usize, tile: &mut [u8]) {
+    if bits == 4 {
+        let tile = tile.first_chunk_mut().expect("a tile of 4 bits");
+        put_bytes(_mm256_or_si256(a, _mm256_slli_epi16::<4>(b)), tile);
+        return;
+    }
+    if bits > 1 {
+        let three = _mm256_set1_epi8(3);
+        let high = _mm256_slli_epi16::<4>(_mm256_and_si256(b, three));
+        let both = _mm256_or_si256(_mm256_and_si256(a, three), high);
+        let (even, odd) = (_mm256_castsi256_si128(both), _mm256_extracti128_si256::<1>(both));
+        let low = _mm_or_si128(even, _mm_slli_epi16::<2>(odd));
+        put_half(low, tile.first_chunk_mut().expect("a tile of 2 or 3 bits"));
+    }
+    if bits != 2 {
+        // What comes in from the neighbouring byte is below the bit that is looked at.
+        let shift = _mm_cvtsi32_si128(8 - bits as i32);
+        let low = _mm256_movemask_epi8(_mm256_sll_epi16(a, shift)) as u32;
+        let high = _mm256_movemask_epi8(_mm256_sll_epi16(b, shift)) as u32;
+        let plane = u64::from(low) | u64::from(high) << 32;
+        let at = if bits == 3 { 16 } else { 0 };
+        tile[at..at + 8].copy_from_slice(&plane.to_le_bytes());
+    }
 }
 
 #[inline]
 #[target_feature(enable = "avx2")]
 fn pack(codes: &Codes, bits: usize, tile: &mut [u8]) {
-    pack_with(codes, bits, tile, |codes, bit| gather(codes, bit));
+    let [a, b] = codes.as_chunks().0 else { unreachable!("two registers of codes") };
+    pack_registers([get_bytes(a), get_bytes(b)], bits, tile);
 }
 
 #[target_feature(enable = "avx2")]
