@@ -14,6 +14,7 @@ mod tiles;
 
 use std::ffi::CStr;
 
+use crate::arith::d16;
 use crate::codec::{Codec, Span};
 use crate::error::{Error, Kind, Result};
 use crate::half;
@@ -109,6 +110,15 @@ pub trait Kernels: Sync {
 
     /// `t[row * t_stride + token] = D16(q[row], x[token])`; rows of fp16 `stride` bytes apart.
     fn dots(&self, q: &[f32], d: usize, x: Fp16Rows<'_>, t: &mut [f32], t_stride: usize);
+    /// `out[row] = D16(q[row * stride], x)`, one row x of fp16.
+    fn dot_each(&self, q: &[f32], stride: usize, x: &[u8], out: &mut [f32]) {
+        let n = x.len() / 2;
+        let mut wide = [0.0; body::MOST_ROW];
+        self.widen(x, &[], &mut wide[..n]);
+        for (row, out) in out.iter_mut().enumerate() {
+            *out = d16(&q[row * stride..][..n], &wide[..n]);
+        }
+    }
     /// `acc[row][c] += p[row * p_stride + token] * x[token][c]` in token order.
     fn weighted(&self, p: &[f32], p_stride: usize, d: usize, x: Fp16Rows<'_>, acc: &mut [f32]);
 

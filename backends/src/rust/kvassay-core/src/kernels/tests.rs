@@ -120,3 +120,122 @@ fn kivi_groups_agree() {
         }
     });
 }
+
+/// Codes `[TOKENS][d]` of a codec.
+fn codes(codec: &Codec, d: usize) -> Vec<u8> {
+    let mut codes = vec![0; TOKENS * d];
+    for (i, code) in codes.iter_mut().enumerate() {
+        let span = codec.spans().iter().rfind(|span| span.first <= i % d).expect("a span of every channel");
+        *code = ((i * i / 7 + i) % (1 << span.bits)) as u8;
+    }
+    codes
+}
+
+fn codecs(d: usize) -> Vec<Codec> {
+    let turbo = (0x14..=0x18).map(|mode| Codec::new(Family::Turbo, mode, d));
+    let kivi = [0x24, 0x26, 0x28].map(|mode| Codec::new(Family::Kivi, mode, d));
+    turbo.chain(kivi).chain([Codec::signs(d)]).collect()
+}
+
+/// Whole numbers of magnitude up to `most`; of the first row all are.
+fn multipliers(rows: usize, n: usize, most: i32) -> Vec<i16> {
+    (0..rows * n).map(|i| if i < n { most } else { (i as i32 * 7919) % (2 * most + 1) - most } as i16).collect()
+}
+
+fn every_variant(check: impl Fn(&str, &dyn Kernels)) {
+    check("scalar", &Scalar);
+    each_variant(check);
+}
+
+#[test]
+fn key_scans_are_products_with_what_codes_stand_for() {
+    every_variant(|name, kernels| {
+        for (d, codec) in DIMS.into_iter().flat_map(|d| codecs(d).into_iter().map(move |codec| (d, codec))) {
+            let codes = codes(&codec, d);
+            let mut tiles = vec![0; codec.bytes(TOKENS)];
+            kernels.pack_keys(&codec, d, &codes, &mut tiles);
+            for rows in [1, 2, 3, 4, 7] {
+                let q = multipliers(rows, d, 127);
+                let product = |row: usize, token: usize| -> i32 {
+                    let stands = |c: usize| {
+                        let span = codec.spans().iter().rfind(|span| span.first <= c).expect("a span");
+                        i32::from(span.table[usize::from(codes[token * d + c])])
+                    };
+                    (0..d).map(|c| i32::from(q[row * d + c]) * stands(c)).sum()
+                };
+                let expected: Vec<i32> = (0..rows)
+                    .flat_map(|row| (0..TOKENS).map(move |token| (row, token)))
+                    .map(|(r, t)| product(r, t))
+                    .collect();
+                let qi: Vec<i8> = q.iter().map(|q| *q as i8).collect();
+                let mut prepared = vec![0; rows * d / 8];
+                for (qi, prepared) in qi.chunks(d).zip(prepared.chunks_mut(d / 8)) {
+                    kernels.prepare(&codec, qi, prepared);
+                }
+                let mut found = vec![0; rows * TOKENS];
+                let queries = Queries { qi: &qi, prepared: &prepared };
+                kernels.keyscan(&codec, d, &tiles, TOKENS, queries, &mut found);
+                assert_eq!(found, expected, "{name}, d = {d}, {rows} rows, {:?}", codec.spans());
+            }
+        }
+    });
+}
+
+#[test]
+fn sums_of_values_and_of_wide_queries_agree() {
+    let of = |kernels: &dyn Kernels, d: usize, codec: &Codec, rows: usize| {
+        let codes = codes(codec, d);
+        let (mut keys, mut values) = (vec![0; codec.bytes(TOKENS)], vec![0; codec.bytes(TOKENS)]);
+        kernels.pack_keys(codec, d, &codes, &mut keys);
+        kernels.pack_values(codec, d, &codes, &mut values);
+        let (ones, step): (Vec<f32>, Vec<f32>) = (vec![1.0; d.max(TOKENS)], vec![0.5; d]);
+        let mut sums = Vec::new();
+        // As the variant orders them.
+        let mut w = vec![0; rows * TOKENS];
+        for (n, w) in w.chunks_mut(TOKENS).enumerate() {
+            let p: Vec<f32> = (0..TOKENS).map(|i| 1.0 / (1.0 + (i * (n + 1)) as f32)).collect();
+            kernels.weigh(&p, &ones[..TOKENS], w);
+        }
+        let mut rest = values.as_slice();
+        for span in codec.spans() {
+            let (tiles, after) = rest.split_at(span.bytes(TOKENS));
+            rest = after;
+            let mut out = vec![0; rows * span.channels];
+            kernels.valuesum(span, tiles, TOKENS, &w, &mut out);
+            sums.extend(out);
+        }
+        let mut qi = vec![0; rows * d];
+        for (n, qi) in qi.chunks_mut(d).enumerate() {
+            let q: Vec<f32> = (0..d).map(|c| (c as f32 - 20.0) * (n as f32 + 0.3)).collect();
+            kernels.query15(&q, &step, qi);
+        }
+        let mut out = vec![0; rows * TOKENS];
+        kernels.keyscan15(codec, d, &keys, TOKENS, &qi, &mut out);
+        sums.extend(out);
+        sums
+    };
+    each_variant(|name, kernels| {
+        for d in DIMS {
+            for codec in codecs(d).iter().filter(|codec| codec.spans()[0].bits > 1) {
+                for rows in [1, 2, 3, 4, 6] {
+                    let what = format!("{name}, d = {d}, {rows} rows, {:?}", codec.spans());
+                    assert_eq!(of(kernels, d, codec, rows), of(&Scalar, d, codec, rows), "{what}");
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn products_with_one_row_agree() {
+    each_variant(|name, kernels| {
+        let x = rows(64, 3);
+        let q: Vec<f32> = multipliers(6, 80, 100).into_iter().map(f32::from).collect();
+        let (mut found, mut expected) = ([0.0; 6], [0.0; 6]);
+        kernels.dot_each(&q, 80, &x[..128], &mut found);
+        for (row, out) in expected.iter_mut().enumerate() {
+            Scalar.dots(&q[80 * row..80 * row + 64], 64, view(&x, 64).slice(0, 1), std::slice::from_mut(out), 1);
+        }
+        assert_eq!(found, expected, "{name}");
+    });
+}

@@ -9,6 +9,7 @@ mod quantize;
 mod registers;
 mod rows;
 mod scan;
+mod seven;
 mod tiles;
 mod wide;
 
@@ -66,7 +67,6 @@ impl Kernels for Avx2 {
         encode::signs => fn signs(key: &Codec, t: &Transform, work: &mut Workspace<'_>, tiles: &mut [u8]);
         body::query8 => fn query8(z: &[f32], qi: &mut [i8]) -> f32;
         scan::prefetch => fn prefetch(bytes: &[u8]);
-        scan::prepare => fn prepare(codec: &Codec, q: &[i8], prepared: &mut [i32]);
         scan::query15 => fn query15(q: &[f32], step: &[f32], qi: &mut [i16]) -> f32;
         scan::keyscan => fn keyscan(codec: &Codec, d: usize, tiles: &[u8], tokens: usize, q: Queries<'_>, out: &mut [i32]);
         scan::keyscan15 => fn keyscan15(
@@ -76,6 +76,7 @@ impl Kernels for Avx2 {
         body::maximum => fn maximum(t: &[f32]) -> f32;
         body::exponentials => fn exponentials(t: &mut [f32], maximum: f32, stripes: &mut [f32; 16], phase: usize);
         rows::dots => fn dots(q: &[f32], d: usize, x: Fp16Rows<'_>, t: &mut [f32], t_stride: usize);
+        rows::dot_each => fn dot_each(q: &[f32], stride: usize, x: &[u8], out: &mut [f32]);
         rows::weighted => fn weighted(p: &[f32], p_stride: usize, d: usize, x: Fp16Rows<'_>, acc: &mut [f32]);
         body::logits => fn logits(sum: &[i32], su: &[f32], factor: f32, t: &mut [f32]);
         body::add_logits => fn add_logits(sum: &[i32], su: &[f32], factor: f32, t: &mut [f32]);

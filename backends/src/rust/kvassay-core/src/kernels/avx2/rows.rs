@@ -92,23 +92,40 @@ pub fn dots(q: &[f32], d: usize, x: Fp16Rows<'_>, t: &mut [f32], t_stride: usize
     for (i, q) in q.chunks(ROWS * d).enumerate() {
         let t = &mut t[i * ROWS * t_stride..];
         match q.len() / d {
-            1 => dots_rows::<1>(q, d, x, t, t_stride),
-            2 => dots_rows::<2>(q, d, x, t, t_stride),
-            3 => dots_rows::<3>(q, d, x, t, t_stride),
-            _ => dots_rows::<4>(q, d, x, t, t_stride),
+            1 => dots_rows::<1>(q, d, d, x, t, t_stride),
+            2 => dots_rows::<2>(q, d, d, x, t, t_stride),
+            3 => dots_rows::<3>(q, d, d, x, t, t_stride),
+            _ => dots_rows::<4>(q, d, d, x, t, t_stride),
         }
     }
 }
 
 #[target_feature(enable = "avx2,f16c")]
-fn dots_rows<const R: usize>(q: &[f32], d: usize, x: Fp16Rows<'_>, t: &mut [f32], t_stride: usize) {
-    let q: [&[f32]; R] = std::array::from_fn(|r| &q[r * d..(r + 1) * d]);
+pub fn dot_each(q: &[f32], stride: usize, x: &[u8], out: &mut [f32]) {
+    let (d, row) = (x.len() / 2, Fp16Rows { data: x, stride: 0, count: 1 });
+    for (i, out) in out.chunks_mut(ROWS).enumerate() {
+        let q = &q[i * ROWS * stride..];
+        match out.len() {
+            1 => dots_rows::<1>(q, stride, d, row, out, 1),
+            2 => dots_rows::<2>(q, stride, d, row, out, 1),
+            3 => dots_rows::<3>(q, stride, d, row, out, 1),
+            _ => dots_rows::<4>(q, stride, d, row, out, 1),
+        }
+    }
+}
+
+#[target_feature(enable = "avx2,f16c")]
+fn dots_rows<const R: usize>(q: &[f32], q_stride: usize, d: usize, x: Fp16Rows<'_>, t: &mut [f32], t_stride: usize) {
+    let mut rows = [&q[..0]; R];
+    for (r, row) in rows.iter_mut().enumerate() {
+        *row = &q[r * q_stride..r * q_stride + d];
+    }
     for token in 0..x.count {
         let x = x.row(token, d);
         let mut sums = [[_mm256_setzero_ps(); 2]; R];
         for (n, x) in x.as_chunks::<32>().0.iter().enumerate() {
             let x = [load(x), load(&x[16..])];
-            for (q, sums) in q.iter().zip(&mut sums) {
+            for (q, sums) in rows.iter().zip(&mut sums) {
                 // SAFETY: q has d numbers, as x has, of which this is a part.
                 let q = unsafe { q.get_unchecked(16 * n..16 * n + 16) };
                 sums[0] = _mm256_add_ps(sums[0], _mm256_mul_ps(get(q), x[0]));
@@ -146,7 +163,10 @@ pub fn weighted(p: &[f32], p_stride: usize, d: usize, x: Fp16Rows<'_>, acc: &mut
 
 #[target_feature(enable = "avx2,f16c")]
 fn weighted_rows<const R: usize>(p: &[f32], p_stride: usize, d: usize, x: Fp16Rows<'_>, acc: &mut [f32]) {
-    let p: [&[f32]; R] = std::array::from_fn(|r| &p[r * p_stride..r * p_stride + x.count]);
+    let mut of_rows = [&p[..0]; R];
+    for (r, row) in of_rows.iter_mut().enumerate() {
+        *row = &p[r * p_stride..r * p_stride + x.count];
+    }
     for c in (0..d).step_by(16) {
         let mut sums = [[_mm256_setzero_ps(); 2]; R];
         for (r, sums) in sums.iter_mut().enumerate() {
@@ -155,7 +175,7 @@ fn weighted_rows<const R: usize>(p: &[f32], p_stride: usize, d: usize, x: Fp16Ro
         for token in 0..x.count {
             let x = &x.data[token * x.stride + 2 * c..][..32];
             let x = [load(x), load(&x[16..])];
-            for (p, sums) in p.iter().zip(&mut sums) {
+            for (p, sums) in of_rows.iter().zip(&mut sums) {
                 // SAFETY: as many weights as tokens, by the cut above.
                 let p = _mm256_set1_ps(unsafe { *p.get_unchecked(token) });
                 sums[0] = _mm256_add_ps(sums[0], _mm256_mul_ps(p, x[0]));

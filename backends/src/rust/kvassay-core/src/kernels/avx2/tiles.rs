@@ -4,77 +4,83 @@ use std::arch::x86_64::*;
 
 use super::super::body;
 use super::super::tiles::Codes;
-use super::registers::{get_bytes, put_bytes, put_half};
+use super::registers::{get_bytes, get_half, put_bytes, put_half, twice};
 use crate::codec::{Codec, Span};
 
-/// What a code stands for, as bytes in both halves of a register, plus `offset`.
+/// What codes stand for less what code 0 does, which fits a byte without sign. Of three bits there are two tables, one
+/// of codes from 4 on at `4 * (code & 3)`, the other, at the byte before, of those below; code 0 finds nothing, which
+/// is 0. Of one bit it is what code 1 has, in each byte.
 #[inline]
 #[target_feature(enable = "avx2")]
-pub fn table(span: &Span, offset: i8) -> __m256i {
-    let bytes = span.table.map(|x| x + offset);
-    // SAFETY: sixteen bytes are read.
-    _mm256_broadcastsi128_si256(unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) })
+pub fn table<const BITS: usize>(span: &Span) -> __m256i {
+    let above = _mm256_sub_epi8(twice(span.table), _mm256_set1_epi8(span.table[0]));
+    match BITS {
+        1 => _mm256_set1_epi8(span.table[1] - span.table[0]),
+        3 => _mm256_shuffle_epi8(above, twice([4, -1, -1, 1, 5, -1, -1, 2, 6, -1, -1, 3, 7, -1, -1, -1])),
+        _ => above,
+    }
 }
 
 /// A tile as bytes of the table.
 #[inline]
 #[target_feature(enable = "avx2")]
 pub fn decode<const BITS: usize>(tile: &[u8], table: __m256i) -> [__m256i; 2] {
-    let [a, b] = codes::<BITS>(tile);
+    let [a, b] = match BITS {
+        1 => {
+            let [a, b] = clear(tile.first_chunk().expect("a tile of 1 bit"));
+            return [_mm256_andnot_si256(a, table), _mm256_andnot_si256(b, table)];
+        }
+        2 => two_bits(tile),
+        3 => three_bits(tile),
+        _ => {
+            let x = get_bytes(tile.first_chunk().expect("a tile of 4 bits"));
+            let low = _mm256_set1_epi8(15);
+            [_mm256_and_si256(x, low), _mm256_and_si256(_mm256_srli_epi16::<4>(x), low)]
+        }
+    };
     [_mm256_shuffle_epi8(table, a), _mm256_shuffle_epi8(table, b)]
 }
 
+/// The first sixteen bytes, twice.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn codes<const BITS: usize>(tile: &[u8]) -> [__m256i; 2] {
-    match BITS {
-        4 => {
-            let tile: &[u8; 32] = tile.first_chunk().expect("a tile of 4 bits");
-            // SAFETY: 32 bytes are read.
-            let x = unsafe { _mm256_loadu_si256(tile.as_ptr().cast()) };
-            let low = _mm256_set1_epi8(15);
-            [_mm256_and_si256(x, low), _mm256_and_si256(_mm256_srli_epi16(x, 4), low)]
-        }
-        3 => {
-            let tile: &[u8; 24] = tile.first_chunk().expect("a tile of 3 bits");
-            let set = bits(tile[16..].first_chunk().expect("64 bits"));
-            let low = two_bits(tile.first_chunk().expect("16 bytes"));
-            let four = _mm256_set1_epi8(4);
-            [
-                _mm256_or_si256(low[0], _mm256_and_si256(set[0], four)),
-                _mm256_or_si256(low[1], _mm256_and_si256(set[1], four)),
-            ]
-        }
-        2 => two_bits(tile.first_chunk().expect("a tile of 2 bits")),
-        _ => {
-            let set = bits(tile.first_chunk().expect("a tile of 1 bit"));
-            let one = _mm256_set1_epi8(1);
-            [_mm256_and_si256(set[0], one), _mm256_and_si256(set[1], one)]
-        }
-    }
+fn sixteen(tile: &[u8]) -> __m256i {
+    _mm256_broadcastsi128_si256(get_half(tile.first_chunk().expect("a tile of 2 or 3 bits")))
 }
 
 #[inline]
 #[target_feature(enable = "avx2")]
-fn two_bits(tile: &[u8; 16]) -> [__m256i; 2] {
-    // SAFETY: sixteen bytes are read.
-    let x = _mm256_broadcastsi128_si256(unsafe { _mm_loadu_si128(tile.as_ptr().cast()) });
+fn two_bits(tile: &[u8]) -> [__m256i; 2] {
+    let x = sixteen(tile);
     // What comes in from the neighbouring byte is masked off.
     let first = _mm256_srlv_epi32(x, _mm256_setr_epi32(0, 0, 0, 0, 2, 2, 2, 2));
+    let second = _mm256_srlv_epi32(x, _mm256_setr_epi32(4, 4, 4, 4, 6, 6, 6, 6));
     let mask = _mm256_set1_epi8(3);
-    [_mm256_and_si256(first, mask), _mm256_and_si256(_mm256_srli_epi32(first, 4), mask)]
+    [_mm256_and_si256(first, mask), _mm256_and_si256(second, mask)]
 }
 
-/// Bytes of ones where the bit is set.
+/// Four times the low two bits, less one where the high bit is clear.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn bits(bits: &[u8; 8]) -> [__m256i; 2] {
-    let x = _mm256_set1_epi64x(i64::from_le_bytes(*bits));
+fn three_bits(tile: &[u8]) -> [__m256i; 2] {
+    let x = sixteen(tile);
+    let first = _mm256_sllv_epi32(x, _mm256_setr_epi32(2, 2, 2, 2, 0, 0, 0, 0));
+    let second = _mm256_srlv_epi32(x, _mm256_setr_epi32(2, 2, 2, 2, 4, 4, 4, 4));
+    let mask = _mm256_set1_epi8(12);
+    let [a, b] = clear(tile[16..].first_chunk().expect("64 bits"));
+    [_mm256_add_epi8(_mm256_and_si256(first, mask), a), _mm256_add_epi8(_mm256_and_si256(second, mask), b)]
+}
+
+/// Bytes of ones where the bit is clear.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn clear(bits: &[u8; 8]) -> [__m256i; 2] {
+    let [a, b] = bits.as_chunks::<4>().0 else { unreachable!("two times 32 bits") };
     let each = _mm256_set1_epi64x(0x8040_2010_0804_0201u64 as i64);
-    let first = _mm256_setr_epi64x(0, 0x0101_0101_0101_0101, 0x0202_0202_0202_0202, 0x0303_0303_0303_0303);
-    let second = _mm256_add_epi8(first, _mm256_set1_epi8(4));
-    let (a, b) = (_mm256_shuffle_epi8(x, first), _mm256_shuffle_epi8(x, second));
-    [_mm256_cmpeq_epi8(_mm256_and_si256(a, each), each), _mm256_cmpeq_epi8(_mm256_and_si256(b, each), each)]
+    let byte = _mm256_setr_epi64x(0, 0x0101_0101_0101_0101, 0x0202_0202_0202_0202, 0x0303_0303_0303_0303);
+    let a = _mm256_shuffle_epi8(_mm256_set1_epi32(i32::from_le_bytes(*a)), byte);
+    let b = _mm256_shuffle_epi8(_mm256_set1_epi32(i32::from_le_bytes(*b)), byte);
+    [_mm256_cmpeq_epi8(_mm256_andnot_si256(a, each), each), _mm256_cmpeq_epi8(_mm256_andnot_si256(b, each), each)]
 }
 
 /// Sixty-four codes to a tile.
