@@ -3,7 +3,7 @@
 use super::MOST_ROWS;
 use super::job::Job;
 use crate::arith::{ex2, tree};
-use crate::layout::Part;
+use crate::layout::{PARTS, Part};
 
 /// A row that takes part in a page: what it was, what is added.
 #[derive(Clone, Copy, Default)]
@@ -31,9 +31,9 @@ impl Job<'_, '_, '_> {
         }
         let next = (page + 1 < self.call.sealed).then(|| self.call.page(page + 1));
         let bytes = self.call.page(page);
-        self.ask_for(next, Part::KeyCodes);
+        self.ask_for(next, &PARTS[..1]);
         self.page_logits(bytes, row0, row1);
-        self.ask_for(next, Part::ValueCodes);
+        self.ask_for(next, &PARTS[1..]);
         let mut active = [Active::default(); MOST_ROWS];
         let mut count = 0;
         for r in row0..row1 {
@@ -51,9 +51,13 @@ impl Job<'_, '_, '_> {
     }
 
     /// Pages lie apart, and what fetches ahead by itself stops at the end of each stream.
-    fn ask_for(&self, page: Option<&[u8]>, part: Part) {
-        if let Some(page) = page {
-            self.kernels.prefetch(&page[self.call.plan.layout.range(part, self.head)]);
+    fn ask_for(&self, page: Option<&[u8]>, parts: &[Part]) {
+        let Some(page) = page else { return };
+        for part in parts {
+            let range = self.call.plan.layout.range(*part, self.head);
+            if !range.is_empty() {
+                self.kernels.prefetch(&page[range]);
+            }
         }
     }
 

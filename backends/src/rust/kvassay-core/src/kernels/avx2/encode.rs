@@ -45,7 +45,7 @@ pub fn encode(turbo: &Turbo<'_>, rows: Fp16Rows<'_>, mean: &[u8], work: &mut Wor
 #[inline]
 #[target_feature(enable = "avx2")]
 fn turn(quad: __m256i) -> __m256i {
-    _mm256_shuffle_epi8(quad, twice([0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15]))
+    _mm256_shuffle_epi8(quad, twice(&[0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15]))
 }
 
 /// Lane: token; summand: channel. Sixteen tokens.
@@ -124,7 +124,7 @@ pub fn signs(key: &Codec, t: &Transform, work: &mut Workspace<'_>, tiles: &mut [
 /// `y - scale * centroid`.
 #[target_feature(enable = "avx2")]
 fn subtract(span: &Span, scale: __m256, quads: &[Quad], y: &mut [Lane]) {
-    let table = twice(span.table);
+    let table = twice(&span.table);
     // The four tokens of a channel to the high bytes of four words.
     let spread = _mm256_setr_epi8(
         -1, -1, -1, 0, -1, -1, -1, 1, -1, -1, -1, 2, -1, -1, -1, 3, -1, -1, -1, 0, -1, -1, -1, 1, -1, -1, -1, 2, -1,

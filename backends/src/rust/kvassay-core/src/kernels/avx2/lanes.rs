@@ -36,12 +36,13 @@ fn columns(x: [__m128i; 8]) -> [__m256; 8] {
     out
 }
 
-/// The stages of 1, 2 and 4 channels, after the signs.
+/// The stages of 1, 2 and 4 channels, after the signs. Of each caller its own, so that registers stay registers.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn near_stages(mut x: [__m256; 8], signs: &[f32; 8], out: &mut [Lane; 8]) {
+fn near_stages(of: impl Fn(usize) -> __m256, signs: &[f32; 8], out: &mut [Lane; 8]) {
+    let mut x = [_mm256_setzero_ps(); 8];
     for i in 0..8 {
-        x[i] = _mm256_mul_ps(x[i], _mm256_set1_ps(signs[i]));
+        x[i] = _mm256_mul_ps(of(i), _mm256_set1_ps(signs[i]));
     }
     for step in [1, 2, 4] {
         for i in 0..8 {
@@ -91,7 +92,7 @@ pub fn forward_rows(
                 x[i] = _mm256_sub_ps(x[i], _mm256_set1_ps(mean[i]));
             }
         }
-        near_stages(x, signs, out);
+        near_stages(|i| x[i], signs, out);
     }
     finish(t, room, out);
 }
@@ -101,11 +102,7 @@ pub fn forward_rows(
 pub fn forward_lanes(t: &Transform, x: &mut [Lane], room: &mut Room) {
     let signs = t.first().as_chunks().0;
     for ((out, x), signs) in room[..t.d].as_chunks_mut().0.iter_mut().zip(x.as_chunks::<8>().0).zip(signs) {
-        let mut eight = [_mm256_setzero_ps(); 8];
-        for i in 0..8 {
-            eight[i] = get(&x[i]);
-        }
-        near_stages(eight, signs, out);
+        near_stages(|i| get(&x[i]), signs, out);
     }
     finish(t, room, x);
 }
@@ -122,12 +119,8 @@ fn finish(t: &Transform, room: &mut Room, out: &mut [Lane]) {
     let order = t.order().as_chunks::<8>().0;
     let signs = t.second().as_chunks().0;
     for ((out, order), signs) in out.as_chunks_mut().0.iter_mut().zip(order).zip(signs) {
-        let mut x = [_mm256_setzero_ps(); 8];
-        for i in 0..8 {
-            // SAFETY: the order is a permutation of 0 .. d.
-            x[i] = get(unsafe { room.get_unchecked(usize::from(order[i])) });
-        }
-        near_stages(x, signs, out);
+        // SAFETY: the order is a permutation of 0 .. d.
+        near_stages(|i| get(unsafe { room.get_unchecked(usize::from(order[i])) }), signs, out);
     }
     far_stages(t, out);
 }

@@ -47,7 +47,7 @@ pub fn put_half(x: __m128i, out: &mut [u8; 16]) {
 /// The same sixteen bytes in both halves.
 #[inline]
 #[target_feature(enable = "avx2")]
-pub fn twice(x: [i8; 16]) -> __m256i {
+pub fn twice(x: &[i8; 16]) -> __m256i {
     // SAFETY: sixteen bytes are read.
     _mm256_broadcastsi128_si256(unsafe { _mm_loadu_si128(x.as_ptr().cast()) })
 }

@@ -8,6 +8,10 @@ use crate::half;
 
 /// Rows that share what is widened.
 const ROWS: usize = 4;
+/// Tokens whose values are added at once.
+const BLOCK: usize = 16;
+/// Rows from that which is multiplied to that which is asked for.
+const AHEAD: usize = 8;
 
 /// Eight halves as floats.
 #[inline]
@@ -121,6 +125,7 @@ fn dots_rows<const R: usize>(q: &[f32], q_stride: usize, d: usize, x: Fp16Rows<'
         *row = &q[r * q_stride..r * q_stride + d];
     }
     for token in 0..x.count {
+        ask_for(x, token + AHEAD, token + AHEAD + 1, d);
         let x = x.row(token, d);
         let mut sums = [[_mm256_setzero_ps(); 2]; R];
         for (n, x) in x.as_chunks::<32>().0.iter().enumerate() {
@@ -148,8 +153,29 @@ fn tree(s: [__m256; 2]) -> f32 {
     _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)))
 }
 
+/// Asks for rows from .. to, of d numbers, that are read soon: they lie apart, in the second-level cache at best.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn ask_for(x: Fp16Rows<'_>, from: usize, to: usize, d: usize) {
+    for token in from..to.min(x.count) {
+        for line in x.row(token, d).chunks(64) {
+            _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast());
+        }
+    }
+}
+
+/// Tokens in blocks, whose rows stay in the first-level cache while all channels are gone through.
 #[target_feature(enable = "avx2,f16c")]
 pub fn weighted(p: &[f32], p_stride: usize, d: usize, x: Fp16Rows<'_>, acc: &mut [f32]) {
+    for from in (0..x.count).step_by(BLOCK) {
+        let to = (from + BLOCK).min(x.count);
+        ask_for(x, to, to + BLOCK, d);
+        weighted_block(&p[from..], p_stride, d, x.slice(from, to), acc);
+    }
+}
+
+#[target_feature(enable = "avx2,f16c")]
+fn weighted_block(p: &[f32], p_stride: usize, d: usize, x: Fp16Rows<'_>, acc: &mut [f32]) {
     for (i, acc) in acc.chunks_mut(ROWS * d).enumerate() {
         let p = &p[i * ROWS * p_stride..];
         match acc.len() / d {

@@ -8,9 +8,11 @@ use std::arch::asm;
 use std::arch::x86_64::*;
 
 use super::super::{Queries, body};
-use super::seven::{Places, keyscan_span};
-use super::tiles::{decode, table};
+use super::registers::get_bytes;
+use super::seven::keyscan_rows;
+use super::tiles::{MASKS, decode, opaque, table};
 use crate::codec::{Codec, Span};
+use crate::transform::MOST_CHANNELS;
 
 /// Rows that share what is decoded.
 pub const ROWS: usize = 4;
@@ -40,17 +42,21 @@ pub fn store(sums: [__m256i; 2], out: &mut [i32]) {
     }
 }
 
+#[inline]
+#[target_feature(enable = "avx2")]
+pub fn load(sums: &[i32]) -> [__m256i; 2] {
+    let sums: &[i32; 16] = sums.first_chunk().expect("sixteen lanes");
+    // SAFETY: two times eight numbers are read.
+    unsafe { [_mm256_loadu_si256(sums.as_ptr().cast()), _mm256_loadu_si256(sums[8..].as_ptr().cast())] }
+}
+
 #[target_feature(enable = "avx2")]
 pub fn keyscan(codec: &Codec, d: usize, tiles: &[u8], tokens: usize, q: Queries<'_>, out: &mut [i32]) {
     for (q, out) in q.qi.chunks(ROWS * d).zip(out.chunks_mut(ROWS * tokens)) {
-        let places = Places::new(q, d);
-        let mut before = 0;
-        for span in codec.spans() {
-            let windows = places.windows(span);
-            let blocks =
-                tiles[before..].chunks(codec.bytes(16)).take(tokens / 16).map(|tiles| &tiles[..span.bytes(16)]);
-            for_rows!(q.len() / d, keyscan_span(span, blocks, &places, &windows, out));
-            before += span.bytes(16);
+        if d <= 128 {
+            keyscan_rows::<32, 16>(codec, d, tiles, tokens, q, out); // less to clear
+        } else {
+            keyscan_rows::<{ MOST_CHANNELS / 4 }, { MOST_CHANNELS / 8 }>(codec, d, tiles, tokens, q, out);
         }
     }
 }
@@ -225,17 +231,22 @@ fn add_bits<const R: usize, const BITS: usize, const STEP: usize>(
 #[inline]
 #[target_feature(enable = "avx2")]
 unsafe fn add_tile<const R: usize, const STEP: usize>(x: [__m256i; 2], n: usize, w: &[&[i16]; R], sums: &mut Sums<R>) {
-    let low = _mm256_set1_epi16(255);
+    // The products of even bytes first, so that few registers are in use at once.
+    let low = get_bytes(&opaque(&MASKS).low_byte);
     let even = [_mm256_and_si256(x[0], low), _mm256_and_si256(x[1], low)];
+    for (w, sums) in w.iter().zip(&mut *sums) {
+        for i in 0..2 {
+            // SAFETY: the caller's promise; of two quads the second is that of the upper register.
+            let pair = unsafe { w.as_ptr().add(4 * (STEP * n + i * (STEP - 1))).cast::<i32>().read_unaligned() };
+            sums[i] = _mm256_add_epi32(sums[i], _mm256_madd_epi16(even[i], _mm256_set1_epi32(pair)));
+        }
+    }
     let odd = [_mm256_srli_epi16::<8>(x[0]), _mm256_srli_epi16::<8>(x[1])];
     for (w, sums) in w.iter().zip(sums) {
         for i in 0..2 {
-            // SAFETY: the caller's promise; of two quads the second is that of the upper register.
-            let quad = unsafe { w.as_ptr().add(4 * (STEP * n + i * (STEP - 1))).cast::<i32>() };
             // SAFETY: likewise.
-            let (first, second) = unsafe { (quad.read_unaligned(), quad.add(1).read_unaligned()) };
-            sums[i] = _mm256_add_epi32(sums[i], _mm256_madd_epi16(even[i], _mm256_set1_epi32(first)));
-            sums[i] = _mm256_add_epi32(sums[i], _mm256_madd_epi16(odd[i], _mm256_set1_epi32(second)));
+            let pair = unsafe { w.as_ptr().add(4 * (STEP * n + i * (STEP - 1)) + 2).cast::<i32>().read_unaligned() };
+            sums[i] = _mm256_add_epi32(sums[i], _mm256_madd_epi16(odd[i], _mm256_set1_epi32(pair)));
         }
     }
 }
@@ -273,5 +284,8 @@ pub fn query15(q: &[f32], step: &[f32], qi: &mut [i16]) -> f32 {
 pub fn prefetch(bytes: &[u8]) {
     for line in bytes.chunks(64) {
         _mm_prefetch::<_MM_HINT_T1>(line.as_ptr().cast());
+    }
+    if let Some(last) = bytes.last() {
+        _mm_prefetch::<_MM_HINT_T1>(std::ptr::from_ref(last).cast());
     }
 }

@@ -4,10 +4,9 @@
 
 use std::arch::x86_64::*;
 
-use super::scan::{ROWS, Sums, store};
+use super::scan::{ROWS, Sums, load, store};
 use super::tiles::{decode, table};
-use crate::codec::Span;
-use crate::transform::MOST_CHANNELS;
+use crate::codec::{Codec, Span};
 
 /// Four bytes, or two words, of each of four rows.
 type Place = [i32; ROWS];
@@ -26,148 +25,166 @@ fn put(x: __m128i, place: &mut Place) {
     unsafe { _mm_storeu_si128(place.as_mut_ptr().cast(), x) };
 }
 
-/// Four rows of queries side by side, four channels a place; rows that there are not are zeros.
-pub struct Places([Place; MOST_CHANNELS / 4]);
-
-/// How many tiles a window of a span has, and what its sums start from.
-pub struct Windows {
-    tiles: usize,
-    starts: [Place; MOST_CHANNELS / 8],
-}
-
-impl Places {
-    /// Of rows of d.
-    #[target_feature(enable = "avx2")]
-    pub fn new(q: &[i8], d: usize) -> Self {
-        let mut rows = [&[[0i8; 16]; 0][..]; ROWS];
-        for (row, q) in rows.iter_mut().zip(q.chunks_exact(d)) {
-            *row = q.as_chunks().0;
-        }
-        let mut places = [[0; ROWS]; MOST_CHANNELS / 4];
-        for (n, places) in places[..d / 4].as_chunks_mut::<4>().0.iter_mut().enumerate() {
-            let mut x = [_mm_setzero_si128(); ROWS];
-            for (x, row) in x.iter_mut().zip(rows) {
-                if let Some(row) = row.get(n) {
-                    // SAFETY: sixteen bytes are read.
-                    *x = unsafe { _mm_loadu_si128(row.as_ptr().cast()) };
-                }
-            }
-            let low = [_mm_unpacklo_epi32(x[0], x[1]), _mm_unpacklo_epi32(x[2], x[3])];
-            let high = [_mm_unpackhi_epi32(x[0], x[1]), _mm_unpackhi_epi32(x[2], x[3])];
-            put(_mm_unpacklo_epi64(low[0], low[1]), &mut places[0]);
-            put(_mm_unpackhi_epi64(low[0], low[1]), &mut places[1]);
-            put(_mm_unpacklo_epi64(high[0], high[1]), &mut places[2]);
-            put(_mm_unpackhi_epi64(high[0], high[1]), &mut places[3]);
-        }
-        Self(places)
-    }
-
-    fn of(&self, span: &Span) -> &[Place] {
-        &self.0[span.first / 4..(span.first + span.channels) / 4]
-    }
-
-    /// As long as cannot overflow.
-    #[target_feature(enable = "avx2")]
-    pub fn windows(&self, span: &Span) -> Windows {
-        let (zero, one) = (_mm_setzero_si128(), _mm_set1_epi8(1));
-        let short = _mm_set1_epi8(-span.table[0]);
-        let mut windows = Windows { tiles: 2, starts: [[0; ROWS]; MOST_CHANNELS / 8] };
-        // Sums of magnitudes, by words as the starts are.
-        let mut sizes = [zero; MOST_CHANNELS / 8];
-        let mut count = span.channels / 8;
-        for (n, [a, b]) in self.of(span).as_chunks::<2>().0.iter().enumerate() {
-            let (a, b) = (get(a), get(b));
-            let start = _mm_add_epi16(_mm_maddubs_epi16(short, a), _mm_maddubs_epi16(short, b));
-            put(_mm_sub_epi16(zero, start), &mut windows.starts[n]);
-            sizes[n] = _mm_maddubs_epi16(_mm_add_epi8(_mm_abs_epi8(a), _mm_abs_epi8(b)), one);
-        }
-        let limit = _mm_set1_epi16((32767 / span.largest()) as i16);
-        while windows.tiles < 8 && count > 1 {
-            let mut twice = sizes;
-            let mut most = zero;
-            for n in 0..count.div_ceil(2) {
-                let second = if 2 * n + 1 < count { sizes[2 * n + 1] } else { zero };
-                twice[n] = _mm_add_epi16(sizes[2 * n], second);
-                most = _mm_max_epi16(most, twice[n]);
-            }
-            if _mm_movemask_epi8(_mm_cmpgt_epi16(most, limit)) != 0 {
-                break;
-            }
-            for n in 0..count.div_ceil(2) {
-                let mut start = get(&windows.starts[2 * n]);
-                if 2 * n + 1 < count {
-                    start = _mm_add_epi16(start, get(&windows.starts[2 * n + 1]));
-                }
-                put(start, &mut windows.starts[n]);
-            }
-            sizes = twice;
-            count = count.div_ceil(2);
-            windows.tiles *= 2;
-        }
-        windows
-    }
-}
-
-/// Adds a span's products to `out`, `[R][tokens]`, or puts them there if it is the first; blocks of sixteen tokens.
+/// Rows of d side by side, four channels a place; rows that there are not are zeros.
+#[inline]
 #[target_feature(enable = "avx2")]
-pub fn keyscan_span<'a, const R: usize>(
-    span: &Span,
-    blocks: impl ExactSizeIterator<Item = &'a [u8]>,
-    places: &Places,
-    windows: &Windows,
+fn arrange(q: &[i8], d: usize, places: &mut [Place]) {
+    let mut rows = [&[[0i8; 16]; 0][..]; ROWS];
+    for (row, q) in rows.iter_mut().zip(q.chunks_exact(d)) {
+        *row = q.as_chunks().0;
+    }
+    for (n, places) in places.as_chunks_mut::<4>().0.iter_mut().enumerate() {
+        let mut x = [_mm_setzero_si128(); ROWS];
+        for (x, row) in x.iter_mut().zip(rows) {
+            if let Some(row) = row.get(n) {
+                // SAFETY: sixteen bytes are read.
+                *x = unsafe { _mm_loadu_si128(row.as_ptr().cast()) };
+            }
+        }
+        let low = [_mm_unpacklo_epi32(x[0], x[1]), _mm_unpacklo_epi32(x[2], x[3])];
+        let high = [_mm_unpackhi_epi32(x[0], x[1]), _mm_unpackhi_epi32(x[2], x[3])];
+        put(_mm_unpacklo_epi64(low[0], low[1]), &mut places[0]);
+        put(_mm_unpackhi_epi64(low[0], low[1]), &mut places[1]);
+        put(_mm_unpacklo_epi64(high[0], high[1]), &mut places[2]);
+        put(_mm_unpackhi_epi64(high[0], high[1]), &mut places[3]);
+    }
+}
+
+/// What the sums of a span's windows start from, of windows as long as cannot overflow; the result is their tiles.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn windows<const PAIRS: usize>(span: &Span, places: &[Place], starts: &mut [Place; PAIRS]) -> usize {
+    let (zero, one) = (_mm_setzero_si128(), _mm_set1_epi8(1));
+    let short = _mm_set1_epi8(-span.table[0]);
+    // Sums of magnitudes, by words as the starts are.
+    let mut sizes = [zero; PAIRS];
+    let pairs = places.as_chunks::<2>().0.iter().zip(&mut sizes).zip(&mut *starts);
+    for (([a, b], size), start) in pairs {
+        let (a, b) = (get(a), get(b));
+        let sum = _mm_add_epi16(_mm_maddubs_epi16(short, a), _mm_maddubs_epi16(short, b));
+        put(_mm_sub_epi16(zero, sum), start);
+        *size = _mm_maddubs_epi16(_mm_add_epi8(_mm_abs_epi8(a), _mm_abs_epi8(b)), one);
+    }
+    let limit = _mm_set1_epi16((32767 / span.largest()) as i16);
+    let (mut tiles, mut count) = (2, (places.len() / 2).min(PAIRS));
+    while tiles < 8 && count > 1 {
+        let mut most = zero;
+        for pair in sizes[..count].chunks(2) {
+            most = _mm_max_epi16(most, if let [a, b] = pair { _mm_add_epi16(*a, *b) } else { pair[0] });
+        }
+        if _mm_movemask_epi8(_mm_cmpgt_epi16(most, limit)) != 0 {
+            break;
+        }
+        for n in 0..count.div_ceil(2) {
+            (sizes[n], starts[n]) = (sizes[2 * n], starts[2 * n]);
+            if 2 * n + 1 < count {
+                sizes[n] = _mm_add_epi16(sizes[n], sizes[2 * n + 1]);
+                put(_mm_add_epi16(get(&starts[n]), get(&starts[2 * n + 1])), &mut starts[n]);
+            }
+        }
+        count = count.div_ceil(2);
+        tiles *= 2;
+    }
+    tiles
+}
+
+/// A span's tiles: `bytes` of each block of sixteen tokens, which lie `stride` apart.
+struct Tiles<'a> {
+    data: &'a [u8],
+    stride: usize,
+    bytes: usize,
+    tokens: usize,
+}
+
+/// Scans up to four rows, with room for `PLACES` places and half as many pairs of them.
+#[target_feature(enable = "avx2")]
+pub fn keyscan_rows<const PLACES: usize, const PAIRS: usize>(
+    codec: &Codec,
+    d: usize,
+    tiles: &[u8],
+    tokens: usize,
+    q: &[i8],
     out: &mut [i32],
 ) {
-    let tokens = out.len() / R;
-    let run = match span.bits {
-        1 => of_block::<R, 1>,
-        2 => of_block::<R, 2>,
-        3 => of_block::<R, 3>,
-        _ => of_block::<R, 4>,
-    };
-    for (block, tiles) in blocks.enumerate() {
-        let mut sums: Sums<R> = [[_mm256_setzero_si256(); 2]; R];
-        if span.first > 0 {
-            for (r, sums) in sums.iter_mut().enumerate() {
-                let out: &[i32; 16] = out[r * tokens + 16 * block..].first_chunk().expect("sixteen lanes");
-                // SAFETY: two times eight numbers are read.
-                *sums =
-                    unsafe { [_mm256_loadu_si256(out.as_ptr().cast()), _mm256_loadu_si256(out[8..].as_ptr().cast())] };
-            }
+    let mut places = [[0; ROWS]; PLACES];
+    let places = &mut places[..d / 4];
+    arrange(q, d, places);
+    let mut before = 0;
+    for span in codec.spans() {
+        let mut starts = [[0; ROWS]; PAIRS];
+        let places = &places[span.first / 4..(span.first + span.channels) / 4];
+        let window = windows(span, places, &mut starts);
+        let tiles = Tiles { data: &tiles[before..], stride: codec.bytes(16), bytes: span.bytes(16), tokens };
+        before += span.bytes(16);
+        match q.len() / d {
+            1 => keyscan_span::<1>(span, &tiles, places, window, &starts, out),
+            2 => keyscan_span::<2>(span, &tiles, places, window, &starts, out),
+            3 => keyscan_span::<3>(span, &tiles, places, window, &starts, out),
+            _ => keyscan_span::<4>(span, &tiles, places, window, &starts, out),
         }
-        run(span, tiles, places.of(span), windows, &mut sums);
-        for (r, sums) in sums.into_iter().enumerate() {
-            store(sums, &mut out[r * tokens + 16 * block..]);
-        }
+    }
+}
+
+/// Adds a span's products to `out`, `[R][tokens]`, or puts them there if it is the first.
+#[target_feature(enable = "avx2")]
+fn keyscan_span<const R: usize>(
+    span: &Span,
+    tiles: &Tiles<'_>,
+    places: &[Place],
+    window: usize,
+    starts: &[Place],
+    out: &mut [i32],
+) {
+    match span.bits {
+        1 => keyscan_bits::<R, 1>(span, tiles, places, window, starts, out),
+        2 => keyscan_bits::<R, 2>(span, tiles, places, window, starts, out),
+        3 => keyscan_bits::<R, 3>(span, tiles, places, window, starts, out),
+        _ => keyscan_bits::<R, 4>(span, tiles, places, window, starts, out),
     }
 }
 
 #[inline(never)] // each with registers of its own
 #[target_feature(enable = "avx2")]
-fn of_block<const R: usize, const BITS: usize>(
+fn keyscan_bits<const R: usize, const BITS: usize>(
     span: &Span,
-    tiles: &[u8],
+    tiles: &Tiles<'_>,
     places: &[Place],
-    windows: &Windows,
-    sums: &mut Sums<R>,
+    window: usize,
+    starts: &[Place],
+    out: &mut [i32],
 ) {
     let (table, ones) = (table::<BITS>(span), _mm256_set1_epi16(1));
-    let of_windows = places.chunks(windows.tiles).zip(tiles.chunks(8 * BITS * windows.tiles));
-    for ((places, tiles), start) in of_windows.zip(&windows.starts) {
-        let mut words: Sums<R> = [[_mm256_setzero_si256(); 2]; R];
-        for r in 0..R {
-            words[r] = [_mm256_set1_epi32(start[r]); 2];
-        }
-        for (place, tile) in places.iter().zip(tiles.chunks_exact(8 * BITS)) {
-            let x = decode::<BITS>(tile, table);
-            for r in 0..R {
-                let quad = _mm256_set1_epi32(place[r]);
-                words[r][0] = _mm256_add_epi16(words[r][0], _mm256_maddubs_epi16(x[0], quad));
-                words[r][1] = _mm256_add_epi16(words[r][1], _mm256_maddubs_epi16(x[1], quad));
+    for block in 0..tiles.tokens / 16 {
+        let mut of_block = tiles.data[block * tiles.stride..][..tiles.bytes].chunks_exact(8 * BITS);
+        let mut sums: Sums<R> = [[_mm256_setzero_si256(); 2]; R];
+        if span.first > 0 {
+            for (r, sums) in sums.iter_mut().enumerate() {
+                *sums = load(&out[r * tiles.tokens + 16 * block..]);
             }
         }
-        for r in 0..R {
-            sums[r][0] = _mm256_add_epi32(sums[r][0], _mm256_madd_epi16(words[r][0], ones));
-            sums[r][1] = _mm256_add_epi32(sums[r][1], _mm256_madd_epi16(words[r][1], ones));
+        let (mut rest, mut starts) = (places, starts.iter());
+        while let (false, Some(start)) = (rest.is_empty(), starts.next()) {
+            let (places, after) = rest.split_at(window.min(rest.len()));
+            rest = after;
+            let mut words: Sums<R> = [[_mm256_setzero_si256(); 2]; R];
+            for r in 0..R {
+                words[r] = [_mm256_set1_epi32(start[r]); 2];
+            }
+            for (place, tile) in places.iter().zip(of_block.by_ref()) {
+                let x = decode::<BITS>(tile, table);
+                for r in 0..R {
+                    let quad = _mm256_set1_epi32(place[r]);
+                    words[r][0] = _mm256_add_epi16(words[r][0], _mm256_maddubs_epi16(x[0], quad));
+                    words[r][1] = _mm256_add_epi16(words[r][1], _mm256_maddubs_epi16(x[1], quad));
+                }
+            }
+            for r in 0..R {
+                sums[r][0] = _mm256_add_epi32(sums[r][0], _mm256_madd_epi16(words[r][0], ones));
+                sums[r][1] = _mm256_add_epi32(sums[r][1], _mm256_madd_epi16(words[r][1], ones));
+            }
+        }
+        for (r, sums) in sums.into_iter().enumerate() {
+            store(sums, &mut out[r * tiles.tokens + 16 * block..]);
         }
     }
 }
