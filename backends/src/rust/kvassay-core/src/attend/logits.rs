@@ -1,7 +1,7 @@
 //! Logits of one page (numeric contract, section 8).
 
 use super::MOST_ROWS;
-use super::job::{Job, widen};
+use super::job::Job;
 use crate::kernels::{Fp16Rows, Queries};
 use crate::layout::Part;
 use crate::plan::GROUP;
@@ -13,12 +13,11 @@ impl<'c> Job<'_, 'c, '_> {
         &page[self.call.plan.layout.range(part, self.head)]
     }
 
-    /// Logits of rows row0..row1, each at its place in t.
-    pub fn page_logits(&mut self, number: u64, row0: usize, row1: usize) {
+    /// Logits of rows row0..row1 of a page, each at its place in t.
+    pub fn page_logits(&mut self, page: &'c [u8], row0: usize, row1: usize) {
         self.scanned += 1;
         let plan = self.call.plan;
         let (d, tokens, stride) = (plan.d(), plan.page_tokens(), self.worker.t_stride());
-        let page = self.call.page(number);
         match plan.spec.keys() {
             Family::Fp16 => {
                 let keys = Fp16Rows { data: self.part(page, Part::KeyCodes), stride: 2 * d, count: tokens };
@@ -87,7 +86,7 @@ impl<'c> Job<'_, 'c, '_> {
         let codes = &self.part(page, Part::KeyCodes)[plan.key.bytes(first)..plan.key.bytes(first + tokens)];
         let worker = &mut *self.worker;
         let (ql, step) = (&worker.ql[row0 * d..row1 * d], &mut worker.scale[..d]);
-        widen(steps, step);
+        self.kernels.widen(steps, &[], step);
         let (mut qs, mut bias) = ([0.0; MOST_ROWS], [0.0; MOST_ROWS]);
         let queries = ql.chunks_exact(d).zip(worker.w.chunks_exact_mut(d));
         for (qs, (ql, w)) in qs.iter_mut().zip(queries) {
