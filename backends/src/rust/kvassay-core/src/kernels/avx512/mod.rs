@@ -23,7 +23,7 @@ mod simd {
 use std::sync::OnceLock;
 
 use super::avx2::Avx2;
-use super::{Fp16Rows, Kernels, Queries};
+use super::{Fp16Rows, Kernels, Queries, Turbo, Workspace};
 use crate::codec::{Codec, Span};
 use crate::transform::Transform;
 
@@ -90,6 +90,10 @@ impl<const VNNI: bool> Kernels for Avx512<VNNI> {
     as_avx2! {
         fn narrow(x: &[f32], out: &mut [u8]) -> bool;
         fn widen(x: &[u8], mean: &[u8], out: &mut [f32]);
+        fn mean(rows: Fp16Rows<'_>, d: usize, mean: &mut [u8]);
+        fn encode(turbo: &Turbo<'_>, rows: Fp16Rows<'_>, mean: &[u8], work: &mut Workspace<'_>, tiles: &mut [u8]);
+        fn signs(key: &Codec, t: &Transform, work: &mut Workspace<'_>, tiles: &mut [u8]);
+        fn dot_each(q: &[f32], stride: usize, x: &[u8], out: &mut [f32]);
         fn forward(t: &Transform, x: &mut [f32]);
         fn inverse(t: &Transform, x: &mut [f32]);
         fn quantize(codec: &Codec, unbiased: bool, y: &[f32], codes: &mut [u8], scales: &mut [f32]);

@@ -70,6 +70,8 @@ impl<const DOT: bool> Kernels for Neon<DOT> {
         body::maximum => fn maximum(t: &[f32]) -> f32;
         body::exponentials => fn exponentials(t: &mut [f32], maximum: f32, stripes: &mut [f32; 16], phase: usize);
         rows::dots => fn dots(q: &[f32], d: usize, x: Fp16Rows<'_>, t: &mut [f32], t_stride: usize);
+        rows::dot_each => fn dot_each(q: &[f32], stride: usize, x: &[u8], out: &mut [f32]);
+        rows::mean => fn mean(rows: Fp16Rows<'_>, d: usize, mean: &mut [u8]);
         rows::weighted => fn weighted(p: &[f32], p_stride: usize, d: usize, x: Fp16Rows<'_>, acc: &mut [f32]);
         body::logits => fn logits(sum: &[i32], su: &[f32], factor: f32, t: &mut [f32]);
         body::add_logits => fn add_logits(sum: &[i32], su: &[f32], factor: f32, t: &mut [f32]);

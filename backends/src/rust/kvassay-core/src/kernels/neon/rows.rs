@@ -82,6 +82,42 @@ fn dots_rows<const R: usize>(q: &[f32], d: usize, x: Fp16Rows<'_>, t: &mut [f32]
     }
 }
 
+/// One row x for rows of q, `stride` numbers apart.
+#[target_feature(enable = "neon")]
+pub fn dot_each(q: &[f32], stride: usize, x: &[u8], out: &mut [f32]) {
+    let x = x.as_chunks::<32>().0;
+    for (row, out) in out.iter_mut().enumerate() {
+        let q = q[row * stride..][..16 * x.len()].as_chunks::<16>().0;
+        let mut sums = zeros();
+        for (q, x) in q.iter().zip(x) {
+            let (q, x) = (get(q), widen16(x));
+            for i in 0..4 {
+                sums[i] = add_product(sums[i], q[i], x[i]);
+            }
+        }
+        *out = tree(sums);
+    }
+}
+
+/// f16s of the mean of the rows: an infinity, 0x7c00, becomes the largest number below it; compare gives -1.
+#[target_feature(enable = "neon")]
+pub fn mean(rows: Fp16Rows<'_>, d: usize, mean: &mut [u8]) {
+    let count = vdupq_n_f32(rows.count as f32);
+    for (n, mean) in mean[..2 * d].as_chunks_mut::<32>().0.iter_mut().enumerate() {
+        let mut sums = zeros();
+        for j in 0..rows.count {
+            let x = widen16(&rows.row(j, d).as_chunks().0[n]);
+            sums = [0, 1, 2, 3].map(|i| vaddq_f32(sums[i], x[i]));
+        }
+        for (i, mean) in mean.as_chunks_mut::<16>().0.iter_mut().enumerate() {
+            let h = narrow8(vdivq_f32(sums[2 * i], count), vdivq_f32(sums[2 * i + 1], count));
+            let h = vreinterpretq_u16_u8(h);
+            let infinite = vceqq_u16(vandq_u16(h, vdupq_n_u16(0x7fff)), vdupq_n_u16(0x7c00));
+            put_bytes(mean, vreinterpretq_u8_u16(vaddq_u16(h, infinite)));
+        }
+    }
+}
+
 #[target_feature(enable = "neon")]
 pub fn weighted(p: &[f32], p_stride: usize, d: usize, x: Fp16Rows<'_>, acc: &mut [f32]) {
     for (i, acc) in acc.chunks_mut(ROWS * d).enumerate() {
