@@ -103,7 +103,7 @@ def main() -> int:
     both = [
         variant
         for variant, state in rust.backend.variants().items()
-        if state.runs and native.backend.variants().get(variant) == state
+        if state.status == "ready" and native.backend.variants().get(variant) == state
     ]
     for variant in [v for v in both if v in (sys.argv[2:] or both)]:
         ratios = []

@@ -270,7 +270,7 @@ def test_the_logic_of_avx512_is_that_of_scalar() -> None:
         "test", "-p", "kvassay-core", "--lib", "--test", "variants", "--", "--nocapture",
         flags="--cfg kvassay_emulate", target="emulated",
     )  # fmt: skip
-    for name in ("avx512", "avx512vnni"):
+    for name in ("avx2", "avx512", "avx512vnni"):
         assert f"{name}: all outputs have the bits of scalar" in said
     assert "as_the_instructions_of_256_bits ... ok" in said
 

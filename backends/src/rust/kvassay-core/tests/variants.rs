@@ -125,6 +125,7 @@ fn affine(k: &dyn Kernels, d: usize, draw: &mut Draw, all: &mut Vec<Output>) {
         for tokens in [16, 32] {
             let mut r = draw.floats(tokens * d, 3.0);
             r.iter_mut().step_by(d).for_each(|x| *x = 0.25); // a channel that is constant
+            (r[1], r[d + 1]) = (65504.0, -65504.0); // a range beyond fp16
             let (mut codes, mut steps, mut minima) = (vec![0; tokens * d], vec![0; 2 * d], vec![0; 2 * d]);
             k.affine_keys(bits, &r, d, &mut codes, &mut steps, &mut minima);
             let found = [wide(&codes), wide(&steps), wide(&minima)].concat();

@@ -36,6 +36,13 @@ pub fn get4(x: &[f32; 4]) -> float32x4_t {
 
 #[inline]
 #[target_feature(enable = "neon")]
+pub fn get8(x: &[f32; 8]) -> [float32x4_t; 2] {
+    let (x, _) = x.as_chunks::<4>();
+    [get4(&x[0]), get4(&x[1])]
+}
+
+#[inline]
+#[target_feature(enable = "neon")]
 pub fn put4(out: &mut [f32; 4], x: float32x4_t) {
     // SAFETY: four floats are written.
     unsafe { vst1q_f32(out.as_mut_ptr(), x) };
@@ -82,6 +89,15 @@ pub fn narrow8(low: float32x4_t, high: float32x4_t) -> uint8x16_t {
         );
     }
     halves
+}
+
+/// `f16s` of eight floats: an infinity, 0x7c00, becomes the largest number below it. Compare gives -1.
+#[inline]
+#[target_feature(enable = "neon")]
+pub fn narrow8_finite([low, high]: [float32x4_t; 2]) -> uint8x16_t {
+    let h = vreinterpretq_u16_u8(narrow8(low, high));
+    let infinite = vceqq_u16(vandq_u16(h, vdupq_n_u16(0x7fff)), vdupq_n_u16(0x7c00));
+    vreinterpretq_u8_u16(vaddq_u16(h, infinite))
 }
 
 /// Sixteen halves as floats.

@@ -3,6 +3,7 @@
 //! NEON of, since every aarch64 has it.
 #![allow(unsafe_code)]
 
+mod affine;
 mod codes;
 mod crc;
 mod lanes;
@@ -54,10 +55,10 @@ impl<const DOT: bool> Kernels for Neon<DOT> {
         wide::inverse => fn inverse(t: &Transform, x: &mut [f32]);
         codes::quantize => fn quantize(codec: &Codec, unbiased: bool, y: &[f32], codes: &mut [u8], scales: &mut [f32]);
         codes::residual => fn residual(codec: &Codec, y: &mut [f32], codes: &[u8], scale: f32) -> f32;
-        body::affine_keys => fn affine_keys(
+        affine::affine_keys => fn affine_keys(
             bits: usize, r: &[f32], d: usize, codes: &mut [u8], steps: &mut [u8], minima: &mut [u8]
         );
-        body::affine_values => fn affine_values(bits: usize, r: &[f32], codes: &mut [u8]) -> (u16, u16);
+        affine::affine_values => fn affine_values(bits: usize, r: &[f32], codes: &mut [u8]) -> (u16, u16);
         tiles::pack_keys => fn pack_keys(codec: &Codec, d: usize, codes: &[u8], tiles: &mut [u8]);
         tiles::pack_values => fn pack_values(codec: &Codec, d: usize, codes: &[u8], tiles: &mut [u8]);
         query::query8 => fn query8(z: &[f32], qi: &mut [i8]) -> f32;
@@ -67,7 +68,7 @@ impl<const DOT: bool> Kernels for Neon<DOT> {
             codec: &Codec, d: usize, tiles: &[u8], tokens: usize, q: &[i16], out: &mut [i32]
         );
         scan::valuesum::<DOT> => fn valuesum(span: &Span, tiles: &[u8], tokens: usize, w: &[i16], out: &mut [i32]);
-        body::maximum => fn maximum(t: &[f32]) -> f32;
+        query::maximum => fn maximum(t: &[f32]) -> f32;
         body::exponentials => fn exponentials(t: &mut [f32], maximum: f32, stripes: &mut [f32; 16], phase: usize);
         rows::dots => fn dots(q: &[f32], d: usize, x: Fp16Rows<'_>, t: &mut [f32], t_stride: usize);
         rows::dot_each => fn dot_each(q: &[f32], stride: usize, x: &[u8], out: &mut [f32]);
@@ -77,7 +78,7 @@ impl<const DOT: bool> Kernels for Neon<DOT> {
         body::add_logits => fn add_logits(sum: &[i32], su: &[f32], factor: f32, t: &mut [f32]);
         body::affine_logits => fn affine_logits(sum: &[i32], scale: f32, bias: f32, t: &mut [f32]);
         body::shift => fn shift(t: &mut [f32], bias: f32);
-        body::weigh => fn weigh(p: &[f32], scale: &[f32], iw: &mut [i16]) -> f32;
+        query::weigh => fn weigh(p: &[f32], scale: &[f32], iw: &mut [i16]) -> f32;
         body::blend => fn blend(acc: &mut [f32], sum: &[i32], al: f32, f: f32);
         body::blend_affine => fn blend_affine(acc: &mut [f32], sum: &[i32], al: f32, scale: f32, offset: f32, be: f32);
         body::blend_rows => fn blend_rows(acc: &mut [f32], x: &[f32], al: f32, be: f32);

@@ -3,7 +3,7 @@
 use std::arch::aarch64::*;
 
 use super::super::{Fp16Rows, body};
-use super::lanes::{Sixteen, add_product, get, narrow8, put, put_bytes, tree, widen16, zeros};
+use super::lanes::{Sixteen, add_product, get, get8, narrow8, put, put_bytes, tree, widen16, zeros};
 use crate::half;
 
 /// Rows that share what is widened.
@@ -28,8 +28,7 @@ pub fn narrow(x: &[f32], out: &mut [u8]) -> bool {
     let (whole, rest) = x.as_chunks::<8>();
     let (halves, tail) = out.split_at_mut(16 * whole.len());
     for (x, out) in whole.iter().zip(halves.as_chunks_mut::<16>().0) {
-        // SAFETY: two times four floats are read.
-        let [low, high] = [0, 4].map(|i| unsafe { vld1q_f32(x.as_ptr().add(i)) });
+        let [low, high] = get8(x);
         good = vandq_u32(good, vandq_u32(vcaleq_f32(low, limit), vcaleq_f32(high, limit)));
         put_bytes(out, narrow8(low, high));
     }
