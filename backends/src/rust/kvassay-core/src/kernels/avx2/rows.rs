@@ -10,8 +10,8 @@ use crate::half;
 const ROWS: usize = 4;
 /// Tokens whose values are added at once.
 const BLOCK: usize = 16;
-/// Rows from that which is multiplied to that which is asked for.
-const AHEAD: usize = 8;
+/// Tokens whose products are summed at once.
+const TOKENS: usize = 8;
 
 /// Eight halves as floats.
 #[inline]
@@ -93,13 +93,17 @@ fn mean_of<const N: usize>(rows: Fp16Rows<'_>, d: usize, c: usize, mean: &mut [u
 
 #[target_feature(enable = "avx2,f16c")]
 pub fn dots(q: &[f32], d: usize, x: Fp16Rows<'_>, t: &mut [f32], t_stride: usize) {
-    for (i, q) in q.chunks(ROWS * d).enumerate() {
-        let t = &mut t[i * ROWS * t_stride..];
-        match q.len() / d {
-            1 => dots_rows::<1>(q, d, d, x, t, t_stride),
-            2 => dots_rows::<2>(q, d, d, x, t, t_stride),
-            3 => dots_rows::<3>(q, d, d, x, t, t_stride),
-            _ => dots_rows::<4>(q, d, d, x, t, t_stride),
+    for from in (0..x.count).step_by(TOKENS) {
+        let to = (from + TOKENS).min(x.count);
+        ask_for(x, to, to + TOKENS, d);
+        for (i, q) in q.chunks(ROWS * d).enumerate() {
+            let (x, t) = (x.slice(from, to), &mut t[i * ROWS * t_stride + from..]);
+            match q.len() / d {
+                1 => dots_rows::<1>(q, d, d, x, t, t_stride),
+                2 => dots_rows::<2>(q, d, d, x, t, t_stride),
+                3 => dots_rows::<3>(q, d, d, x, t, t_stride),
+                _ => dots_rows::<4>(q, d, d, x, t, t_stride),
+            }
         }
     }
 }
@@ -118,14 +122,15 @@ pub fn dot_each(q: &[f32], stride: usize, x: &[u8], out: &mut [f32]) {
     }
 }
 
+/// Up to eight tokens.
 #[target_feature(enable = "avx2,f16c")]
 fn dots_rows<const R: usize>(q: &[f32], q_stride: usize, d: usize, x: Fp16Rows<'_>, t: &mut [f32], t_stride: usize) {
     let mut rows = [&q[..0]; R];
     for (r, row) in rows.iter_mut().enumerate() {
         *row = &q[r * q_stride..r * q_stride + d];
     }
-    for token in 0..x.count {
-        ask_for(x, token + AHEAD, token + AHEAD + 1, d);
+    let mut halves = [[_mm256_setzero_ps(); TOKENS]; R];
+    for token in 0..x.count.min(TOKENS) {
         let x = x.row(token, d);
         let mut sums = [[_mm256_setzero_ps(); 2]; R];
         for (n, x) in x.as_chunks::<32>().0.iter().enumerate() {
@@ -138,19 +143,47 @@ fn dots_rows<const R: usize>(q: &[f32], q_stride: usize, d: usize, x: Fp16Rows<'
             }
         }
         for r in 0..R {
-            t[r * t_stride + token] = tree(sums[r]);
+            halves[r][token] = _mm256_add_ps(sums[r][0], sums[r][1]);
+        }
+    }
+    for (r, halves) in halves.into_iter().enumerate() {
+        let t = &mut t[r * t_stride..];
+        if x.count == TOKENS {
+            put(t, trees(halves));
+            continue;
+        }
+        for (t, half) in t.iter_mut().zip(halves).take(x.count) {
+            *t = tree(half);
         }
     }
 }
 
-/// Sixteen sums by halves.
+/// What is left of sixteen sums by halves after the first.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn tree(s: [__m256; 2]) -> f32 {
-    let eight = _mm256_add_ps(s[0], s[1]);
+fn tree(eight: __m256) -> f32 {
     let four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps::<1>(eight));
     let two = _mm_add_ps(four, _mm_movehl_ps(four, four));
     _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)))
+}
+
+/// The same of eight tokens at once.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn trees(s: [__m256; TOKENS]) -> __m256 {
+    let (mut four, mut two) = ([_mm256_setzero_ps(); 4], [_mm256_setzero_ps(); 2]);
+    for i in 0..4 {
+        let (a, b) = (s[2 * i], s[2 * i + 1]);
+        four[i] = _mm256_add_ps(_mm256_permute2f128_ps::<0x20>(a, b), _mm256_permute2f128_ps::<0x31>(a, b));
+    }
+    for i in 0..2 {
+        let (a, b) = (four[2 * i], four[2 * i + 1]);
+        two[i] = _mm256_add_ps(_mm256_shuffle_ps::<0x44>(a, b), _mm256_shuffle_ps::<0xee>(a, b));
+    }
+    let [a, b] = two;
+    // Tokens 0, 2, 4, 6, then 1, 3, 5, 7.
+    let one = _mm256_add_ps(_mm256_shuffle_ps::<0x88>(a, b), _mm256_shuffle_ps::<0xdd>(a, b));
+    _mm256_permutevar8x32_ps(one, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7))
 }
 
 /// Asks for rows from .. to, of d numbers, that are read soon: they lie apart, in the second-level cache at best.

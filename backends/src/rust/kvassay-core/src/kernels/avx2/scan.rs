@@ -4,7 +4,6 @@
 //! product with the sum of the multipliers, is what sums start from. Multipliers of 7 bits go into `vpmaddubsw`
 //! (`seven`), those of 15 bits, with even and odd bytes as words, into `vpmaddwd`.
 
-use std::arch::asm;
 use std::arch::x86_64::*;
 
 use super::super::{Queries, body};
@@ -206,20 +205,9 @@ fn add_bits<const R: usize, const BITS: usize, const STEP: usize>(
     let tiles = tiles.chunks_exact(8 * BITS);
     let count = tiles.len();
     assert!(w.iter().all(|w| w.len() >= 4 * STEP * count));
-    let mut next = [_mm256_setzero_si256(); 2];
     for (n, tile) in tiles.enumerate() {
-        // While the sums take one tile the next is decoded, so that neither waits for the other.
-        let mut now = next;
-        next = decode::<BITS>(tile, table);
-        in_order(&mut now, &mut next);
-        if n > 0 {
-            // SAFETY: n - 1 < count, so that the words are there.
-            unsafe { add_tile::<R, STEP>(now, n - 1, &w, &mut local) };
-        }
-    }
-    if count > 0 {
-        // SAFETY: likewise.
-        unsafe { add_tile::<R, STEP>(next, count - 1, &w, &mut local) };
+        // SAFETY: n < count, so that the words are there.
+        unsafe { add_tile::<R, STEP>(decode::<BITS>(tile, table), n, &w, &mut local) };
     }
     *sums = local;
 }
@@ -248,20 +236,6 @@ unsafe fn add_tile<const R: usize, const STEP: usize>(x: [__m256i; 2], n: usize,
             let pair = unsafe { w.as_ptr().add(4 * (STEP * n + i * (STEP - 1)) + 2).cast::<i32>().read_unaligned() };
             sums[i] = _mm256_add_epi32(sums[i], _mm256_madd_epi16(odd[i], _mm256_set1_epi32(pair)));
         }
-    }
-}
-
-/// Keeps the compiler from moving what comes before to where it is used.
-#[inline]
-#[target_feature(enable = "avx2")]
-fn in_order(now: &mut [__m256i; 2], next: &mut [__m256i; 2]) {
-    // SAFETY: there are no instructions.
-    unsafe {
-        asm!(
-            "/* {0} {1} {2} {3} */",
-            inout(ymm_reg) now[0], inout(ymm_reg) now[1], inout(ymm_reg) next[0], inout(ymm_reg) next[1],
-            options(nomem, nostack, preserves_flags)
-        );
     }
 }
 
