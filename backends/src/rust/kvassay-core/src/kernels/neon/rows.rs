@@ -3,7 +3,7 @@
 use std::arch::aarch64::*;
 
 use super::super::{Fp16Rows, body};
-use super::lanes::{Sixteen, add_product, get, get8, narrow8, put, put_bytes, tree, widen16, zeros};
+use super::lanes::{Sixteen, add_product, get, get8, narrow8, narrow8_finite, put, put_bytes, tree, widen16, zeros};
 use crate::half;
 
 /// Rows that share what is widened.
@@ -98,7 +98,6 @@ pub fn dot_each(q: &[f32], stride: usize, x: &[u8], out: &mut [f32]) {
     }
 }
 
-/// f16s of the mean of the rows: an infinity, 0x7c00, becomes the largest number below it; compare gives -1.
 #[target_feature(enable = "neon")]
 pub fn mean(rows: Fp16Rows<'_>, d: usize, mean: &mut [u8]) {
     let count = vdupq_n_f32(rows.count as f32);
@@ -109,10 +108,7 @@ pub fn mean(rows: Fp16Rows<'_>, d: usize, mean: &mut [u8]) {
             sums = [0, 1, 2, 3].map(|i| vaddq_f32(sums[i], x[i]));
         }
         for (i, mean) in mean.as_chunks_mut::<16>().0.iter_mut().enumerate() {
-            let h = narrow8(vdivq_f32(sums[2 * i], count), vdivq_f32(sums[2 * i + 1], count));
-            let h = vreinterpretq_u16_u8(h);
-            let infinite = vceqq_u16(vandq_u16(h, vdupq_n_u16(0x7fff)), vdupq_n_u16(0x7c00));
-            put_bytes(mean, vreinterpretq_u8_u16(vaddq_u16(h, infinite)));
+            put_bytes(mean, narrow8_finite([0, 1].map(|k| vdivq_f32(sums[2 * i + k], count))));
         }
     }
 }
