@@ -23,7 +23,7 @@ from kvassay.protocol import Availability, FloatArray
 from kvassay_backends import rust
 from kvassay_backends.emulated.backend import EmulatedBackend
 from kvassay_backends.emulated.link import Command, Link
-from kvassay_backends.emulated.provider import EMULATOR, VARIANTS
+from kvassay_backends.emulated.provider import EMULATOR, VARIANTS, foreign_variants
 from kvassay_backends.native.abi import Library
 from kvassay_backends.native.probe import exercise
 from kvassay_backends.rust import RustBackendProvider, backend, build_info
@@ -137,7 +137,7 @@ def test_without_rustc_the_reason_names_it(tmp_path: Path, monkeypatch: pytest.M
     assert recipe.build(tmp_path / "out")["reason"] == f"{tmp_path / 'none'} not found"
 
 
-NEON = None if platform.machine() == "aarch64" else backend.variants().get("neon")
+NEON = foreign_variants(rust.SERVER).get("neon")
 needs_neon = pytest.mark.skipif(
     NEON is None or NEON.status != "emulated", reason=f"rust:neon is not emulated here: {NEON}"
 )
@@ -146,7 +146,11 @@ needs_neon = pytest.mark.skipif(
 @needs_neon
 @pytest.mark.parametrize("variant", VARIANTS["aarch64"])
 def test_neon_has_the_bytes_and_bits_of_the_reference(variant: str) -> None:
-    for keys, values in (("turbo:3.5", "turbo:2.5"), ("turbo:2+qjl", "turbo:4"), ("kivi:3", "kivi:4")):
+    for keys, values in (
+        ("turbo:3.5", "turbo:2.5"),
+        ("turbo:2+qjl", "turbo:4"),
+        ("kivi:3", "kivi:4"),
+    ):
         spec = make_spec(layers=1, keys=keys, values=values, window=7, sinks=2)
         rows = make_tokens(spec, 90)
         seen = []
