@@ -6,6 +6,7 @@ import importlib
 import json
 import os
 import platform
+import re
 import runpy
 import shutil
 import subprocess
@@ -262,7 +263,10 @@ def test_python_restores_what_the_example_dumped(tmp_path: Path) -> None:
 @needs_cargo
 @pytest.mark.long
 def test_the_crates_own_tests_pass() -> None:
-    assert "test result: ok. 8 passed" in cargo("test", "--workspace")
+    passed = re.findall(
+        r"test result: ok\. (\d+) passed; 0 failed; 0 ignored", said := cargo("test", "--workspace")
+    )
+    assert sum(map(int, passed)) >= 18, said
 
 
 @needs_cargo

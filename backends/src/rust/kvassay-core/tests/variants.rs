@@ -1,7 +1,7 @@
 //! Every method of every variant that runs here, bit for bit against the scalar one.
 
 use kvassay_core::codec::Codec;
-use kvassay_core::kernels::{Fp16Rows, Kernels, Queries, Scalar, Variant};
+use kvassay_core::kernels::{Fp16Rows, Kernels, Queries, Scalar, TOGETHER, Variant};
 use kvassay_core::spec::Family;
 use kvassay_core::transform::{Stream, Transform};
 
@@ -202,7 +202,10 @@ fn sums(k: &dyn Kernels, codec: &Codec, d: usize, name: &str, draw: &mut Draw, a
             scales.push(k.query8(z, qi));
             k.prepare(codec, qi, prepared);
         }
-        k.keyscan(codec, d, &tiles, tokens, Queries { qi: &qi, prepared: &prepared }, &mut out);
+        let mut arranged = vec![0; rows.div_ceil(TOGETHER) * k.arranged(d)];
+        k.arrange(codec, d, &qi, &mut arranged);
+        let queries = Queries { qi: &qi, prepared: &prepared, arranged: &arranged };
+        k.keyscan(codec, d, &tiles, tokens, queries, &mut out);
         let query = qi.iter().map(|q| *q as u32).collect();
         all.push((format!("query8, {rows} rows, {name}"), [bits(&scales), query].concat()));
         all.push((format!("keyscan {rows} rows, {name}"), integers(&out)));

@@ -103,6 +103,7 @@ impl<'a, 'c, 'w> Job<'a, 'c, 'w> {
             self.kernels.prepare(codec, qi, prepared);
             *(if signs { &mut row.qs2 } else { &mut row.qs }) = if signs { qs } else { qs * plan.read };
         }
+        self.kernels.arrange(codec, d, &qi[..used], worker.arranged[usize::from(signs)]);
     }
 
     /// Writes the outputs of its rows; the result is how many pages were read.

@@ -1,8 +1,10 @@
 //! Logits of one page (numeric contract, section 8).
 
+use std::ops::Range;
+
 use super::MOST_ROWS;
 use super::job::Job;
-use crate::kernels::{Fp16Rows, Queries};
+use crate::kernels::{Fp16Rows, Kernels, Queries, TOGETHER};
 use crate::layout::Part;
 use crate::plan::GROUP;
 use crate::scale;
@@ -48,8 +50,7 @@ impl<'c> Job<'_, 'c, '_> {
         let worker = &mut *self.worker;
         let unit = scale::load(plan.spec.scale_kind, stored, maximum, &mut worker.scale[..tokens]);
         let sums = &mut worker.sums[..(row1 - row0) * tokens];
-        let prepared = &worker.prepared[0][row0 * d / 8..row1 * d / 8];
-        let queries = Queries { qi: &worker.qi[row0 * d..row1 * d], prepared };
+        let queries = queries(self.kernels, d, row0..row1, worker.qi, worker.prepared[0], worker.arranged[0]);
         self.kernels.keyscan(&plan.key, d, codes, tokens, queries, sums);
         for (r, sums) in (row0..row1).zip(sums.chunks_exact(tokens)) {
             let t = &mut worker.t[r * stride..][..tokens];
@@ -65,8 +66,7 @@ impl<'c> Job<'_, 'c, '_> {
         let worker = &mut *self.worker;
         let unit = scale::load(plan.spec.scale_kind, stored, maximum, &mut worker.scale[..tokens]);
         let sums = &mut worker.sums[..(row1 - row0) * tokens];
-        let prepared = &worker.prepared[1][row0 * d / 8..row1 * d / 8];
-        let queries = Queries { qi: &worker.qi2[row0 * d..row1 * d], prepared };
+        let queries = queries(self.kernels, d, row0..row1, worker.qi2, worker.prepared[1], worker.arranged[1]);
         self.kernels.keyscan(&plan.signs, d, codes, tokens, queries, sums);
         for (r, sums) in (row0..row1).zip(sums.chunks_exact(tokens)) {
             let t = &mut worker.t[r * stride..][..tokens];
@@ -114,5 +114,22 @@ impl<'c> Job<'_, 'c, '_> {
         for (i, r) in (row0..row1).enumerate() {
             self.kernels.shift(&mut self.worker.t[r * stride..][..tokens], bias[i]);
         }
+    }
+}
+
+/// Integer queries of some rows.
+fn queries<'a>(
+    kernels: &dyn Kernels,
+    d: usize,
+    rows: Range<usize>,
+    qi: &'a [i8],
+    prepared: &'a [i32],
+    arranged: &'a [i32],
+) -> Queries<'a> {
+    let whole = rows.start.is_multiple_of(TOGETHER);
+    Queries {
+        qi: &qi[rows.start * d..rows.end * d],
+        prepared: &prepared[rows.start * d / 8..rows.end * d / 8],
+        arranged: if whole { &arranged[rows.start / TOGETHER * kernels.arranged(d)..] } else { &[] },
     }
 }

@@ -96,6 +96,12 @@ pub trait Kernels: Sync {
     fn query8(&self, z: &[f32], qi: &mut [i8]) -> f32;
     /// What `keyscan` wants to know of an integer query beyond itself, d / 8 numbers.
     fn prepare(&self, _codec: &Codec, _qi: &[i8], _prepared: &mut [i32]) {}
+    /// How many numbers `arrange` writes for each `TOGETHER` rows.
+    fn arranged(&self, _d: usize) -> usize {
+        0
+    }
+    /// All integer queries of a job, `[rows][d]`, as `keyscan` reads them, once for all pages.
+    fn arrange(&self, _codec: &Codec, _d: usize, _qi: &[i8], _arranged: &mut [i32]) {}
     /// The integer query of `q * step` with bound 16256, in the order that `keyscan15` reads; the result is its scale.
     fn query15(&self, q: &[f32], step: &[f32], qi: &mut [i16]) -> f32;
 
@@ -185,6 +191,9 @@ pub struct Workspace<'a> {
     pub codes: &'a mut [u8],
 }
 
+/// Rows that `arrange` puts together.
+pub const TOGETHER: usize = 4;
+
 /// Integer queries of 7 bits, and what `prepare` made of each.
 #[derive(Clone, Copy)]
 pub struct Queries<'a> {
@@ -192,6 +201,8 @@ pub struct Queries<'a> {
     pub qi: &'a [i8],
     /// `[rows][d / 8]`.
     pub prepared: &'a [i32],
+    /// What `arrange` made of them, from the first on; empty where that is not the first of `TOGETHER`.
+    pub arranged: &'a [i32],
 }
 
 /// Rows of fp16 of one head, `stride` bytes apart.

@@ -172,10 +172,14 @@ fn key_scans_are_products_with_what_codes_stand_for() {
                 for (qi, prepared) in qi.chunks(d).zip(prepared.chunks_mut(d / 8)) {
                     kernels.prepare(&codec, qi, prepared);
                 }
-                let mut found = vec![0; rows * TOKENS];
-                let queries = Queries { qi: &qi, prepared: &prepared };
-                kernels.keyscan(&codec, d, &tiles, TOKENS, queries, &mut found);
-                assert_eq!(found, expected, "{name}, d = {d}, {rows} rows, {:?}", codec.spans());
+                let mut arranged = vec![0; rows.div_ceil(TOGETHER) * kernels.arranged(d)];
+                kernels.arrange(&codec, d, &qi, &mut arranged);
+                for arranged in [arranged.as_slice(), &[]] {
+                    let mut found = vec![0; rows * TOKENS];
+                    let queries = Queries { qi: &qi, prepared: &prepared, arranged };
+                    kernels.keyscan(&codec, d, &tiles, TOKENS, queries, &mut found);
+                    assert_eq!(found, expected, "{name}, d = {d}, {rows} rows, {:?}", codec.spans());
+                }
             }
         }
     });

@@ -47,6 +47,9 @@ macro_rules! with_avx2 {
 }
 
 impl Kernels for Avx2 {
+    fn arranged(&self, d: usize) -> usize {
+        seven::arranged(d)
+    }
     with_avx2! {
         rows::narrow => fn narrow(x: &[f32], out: &mut [u8]) -> bool;
         rows::widen => fn widen(x: &[u8], mean: &[u8], out: &mut [f32]);
@@ -67,8 +70,9 @@ impl Kernels for Avx2 {
         encode::signs => fn signs(key: &Codec, t: &Transform, work: &mut Workspace<'_>, tiles: &mut [u8]);
         body::query8 => fn query8(z: &[f32], qi: &mut [i8]) -> f32;
         scan::prefetch => fn prefetch(bytes: &[u8]);
+        seven::arrange => fn arrange(codec: &Codec, d: usize, qi: &[i8], arranged: &mut [i32]);
         scan::query15 => fn query15(q: &[f32], step: &[f32], qi: &mut [i16]) -> f32;
-        scan::keyscan => fn keyscan(codec: &Codec, d: usize, tiles: &[u8], tokens: usize, q: Queries<'_>, out: &mut [i32]);
+        seven::keyscan => fn keyscan(codec: &Codec, d: usize, tiles: &[u8], tokens: usize, q: Queries<'_>, out: &mut [i32]);
         scan::keyscan15 => fn keyscan15(
             codec: &Codec, d: usize, tiles: &[u8], tokens: usize, q: &[i16], out: &mut [i32]
         );

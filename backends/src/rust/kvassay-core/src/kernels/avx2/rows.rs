@@ -129,8 +129,9 @@ fn dots_rows<const R: usize>(q: &[f32], q_stride: usize, d: usize, x: Fp16Rows<'
     for (r, row) in rows.iter_mut().enumerate() {
         *row = &q[r * q_stride..r * q_stride + d];
     }
-    let mut halves = [[_mm256_setzero_ps(); TOKENS]; R];
-    for token in 0..x.count.min(TOKENS) {
+    assert!(x.count <= TOKENS);
+    let mut of_token = [[_mm256_setzero_ps(); R]; TOKENS];
+    for (token, halves) in of_token.iter_mut().enumerate().take(x.count) {
         let x = x.row(token, d);
         let mut sums = [[_mm256_setzero_ps(); 2]; R];
         for (n, x) in x.as_chunks::<32>().0.iter().enumerate() {
@@ -142,12 +143,16 @@ fn dots_rows<const R: usize>(q: &[f32], q_stride: usize, d: usize, x: Fp16Rows<'
                 sums[1] = _mm256_add_ps(sums[1], _mm256_mul_ps(get(&q[8..]), x[1]));
             }
         }
-        for r in 0..R {
-            halves[r][token] = _mm256_add_ps(sums[r][0], sums[r][1]);
+        for (half, sums) in halves.iter_mut().zip(sums) {
+            *half = _mm256_add_ps(sums[0], sums[1]);
         }
     }
-    for (r, halves) in halves.into_iter().enumerate() {
+    for r in 0..R {
         let t = &mut t[r * t_stride..];
+        let mut halves = [_mm256_setzero_ps(); TOKENS];
+        for (half, of_token) in halves.iter_mut().zip(&of_token) {
+            *half = of_token[r];
+        }
         if x.count == TOKENS {
             put(t, trees(halves));
             continue;

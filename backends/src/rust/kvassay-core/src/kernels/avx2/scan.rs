@@ -6,15 +6,13 @@
 
 use std::arch::x86_64::*;
 
-use super::super::{Queries, body};
+use super::super::{TOGETHER, body};
 use super::registers::get_bytes;
-use super::seven::keyscan_rows;
 use super::tiles::{MASKS, decode, opaque, table};
 use crate::codec::{Codec, Span};
-use crate::transform::MOST_CHANNELS;
 
 /// Rows that share what is decoded.
-pub const ROWS: usize = 4;
+pub const ROWS: usize = TOGETHER;
 /// Lanes 0 to 7 and 8 to 15 of each row.
 pub type Sums<const R: usize> = [[__m256i; 2]; R];
 
@@ -47,17 +45,6 @@ pub fn load(sums: &[i32]) -> [__m256i; 2] {
     let sums: &[i32; 16] = sums.first_chunk().expect("sixteen lanes");
     // SAFETY: two times eight numbers are read.
     unsafe { [_mm256_loadu_si256(sums.as_ptr().cast()), _mm256_loadu_si256(sums[8..].as_ptr().cast())] }
-}
-
-#[target_feature(enable = "avx2")]
-pub fn keyscan(codec: &Codec, d: usize, tiles: &[u8], tokens: usize, q: Queries<'_>, out: &mut [i32]) {
-    for (q, out) in q.qi.chunks(ROWS * d).zip(out.chunks_mut(ROWS * tokens)) {
-        if d <= 128 {
-            keyscan_rows::<32, 16>(codec, d, tiles, tokens, q, out); // less to clear
-        } else {
-            keyscan_rows::<{ MOST_CHANNELS / 4 }, { MOST_CHANNELS / 8 }>(codec, d, tiles, tokens, q, out);
-        }
-    }
 }
 
 /// Puts each four words in the order first, third, second, fourth: the words of two broadcasts.

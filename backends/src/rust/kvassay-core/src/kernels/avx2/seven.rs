@@ -7,6 +7,8 @@ use std::arch::x86_64::*;
 use super::scan::{ROWS, Sums, load, store};
 use super::tiles::{decode, table};
 use crate::codec::{Codec, Span};
+use crate::kernels::Queries;
+use crate::transform::MOST_CHANNELS;
 
 /// Four bytes, or two words, of each of four rows.
 type Place = [i32; ROWS];
@@ -28,7 +30,7 @@ fn put(x: __m128i, place: &mut Place) {
 /// Rows of d side by side, four channels a place; rows that there are not are zeros.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn arrange(q: &[i8], d: usize, places: &mut [Place]) {
+fn side_by_side(q: &[i8], d: usize, places: &mut [Place]) {
     let mut rows = [&[[0i8; 16]; 0][..]; ROWS];
     for (row, q) in rows.iter_mut().zip(q.chunks_exact(d)) {
         *row = q.as_chunks().0;
@@ -53,11 +55,11 @@ fn arrange(q: &[i8], d: usize, places: &mut [Place]) {
 /// What the sums of a span's windows start from, of windows as long as cannot overflow; the result is their tiles.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn windows<const PAIRS: usize>(span: &Span, places: &[Place], starts: &mut [Place; PAIRS]) -> usize {
+fn windows(span: &Span, places: &[Place], starts: &mut [Place]) -> i32 {
     let (zero, one) = (_mm_setzero_si128(), _mm_set1_epi8(1));
     let short = _mm_set1_epi8(-span.table[0]);
     // Sums of magnitudes, by words as the starts are.
-    let mut sizes = [zero; PAIRS];
+    let mut sizes = [zero; MOST_CHANNELS / 8];
     let pairs = places.as_chunks::<2>().0.iter().zip(&mut sizes).zip(&mut *starts);
     for (([a, b], size), start) in pairs {
         let (a, b) = (get(a), get(b));
@@ -66,7 +68,7 @@ fn windows<const PAIRS: usize>(span: &Span, places: &[Place], starts: &mut [Plac
         *size = _mm_maddubs_epi16(_mm_add_epi8(_mm_abs_epi8(a), _mm_abs_epi8(b)), one);
     }
     let limit = _mm_set1_epi16((32767 / span.largest()) as i16);
-    let (mut tiles, mut count) = (2, (places.len() / 2).min(PAIRS));
+    let (mut tiles, mut count) = (2, starts.len());
     while tiles < 8 && count > 1 {
         let mut most = zero;
         for pair in sizes[..count].chunks(2) {
@@ -96,31 +98,65 @@ struct Tiles<'a> {
     tokens: usize,
 }
 
-/// Scans up to four rows, with room for `PLACES` places and half as many pairs of them.
+/// Places of four rows: queries, then starts of each span, then how many tiles their windows have.
+const fn places(d: usize) -> usize {
+    d / 4 + d / 8 + 1
+}
+
+/// Numbers of four rows.
+pub fn arranged(d: usize) -> usize {
+    ROWS * places(d)
+}
+
+/// Rows of d, four at a time.
 #[target_feature(enable = "avx2")]
-pub fn keyscan_rows<const PLACES: usize, const PAIRS: usize>(
-    codec: &Codec,
-    d: usize,
-    tiles: &[u8],
-    tokens: usize,
-    q: &[i8],
-    out: &mut [i32],
-) {
-    let mut places = [[0; ROWS]; PLACES];
-    let places = &mut places[..d / 4];
-    arrange(q, d, places);
+pub fn arrange(codec: &Codec, d: usize, qi: &[i8], arranged: &mut [i32]) {
+    for (q, room) in qi.chunks(ROWS * d).zip(arranged.as_chunks_mut().0.chunks_exact_mut(places(d))) {
+        arrange_rows(codec, d, q, room);
+    }
+}
+
+#[target_feature(enable = "avx2")]
+fn arrange_rows(codec: &Codec, d: usize, q: &[i8], room: &mut [Place]) {
+    let (places, room) = room.split_at_mut(d / 4);
+    side_by_side(q, d, places);
+    let (starts, tiles) = room.split_at_mut(d / 8);
+    for (span, tiles) in codec.spans().iter().zip(&mut tiles[0]) {
+        let (from, to) = (span.first / 4, (span.first + span.channels) / 4);
+        *tiles = windows(span, &places[from..to], &mut starts[from / 2..to / 2]);
+    }
+}
+
+#[target_feature(enable = "avx2")]
+pub fn keyscan(codec: &Codec, d: usize, tiles: &[u8], tokens: usize, q: Queries<'_>, out: &mut [i32]) {
+    let mut known = q.arranged.as_chunks().0.chunks_exact(places(d));
+    for (q, out) in q.qi.chunks(ROWS * d).zip(out.chunks_mut(ROWS * tokens)) {
+        if let Some(arranged) = known.next() {
+            keyscan_rows(codec, d, tiles, tokens, arranged, out);
+        } else {
+            let mut room = [[0; ROWS]; places(MOST_CHANNELS)];
+            arrange_rows(codec, d, q, &mut room);
+            keyscan_rows(codec, d, tiles, tokens, &room, out);
+        }
+    }
+}
+
+/// As many rows as `out` has, at most four.
+#[target_feature(enable = "avx2")]
+fn keyscan_rows(codec: &Codec, d: usize, tiles: &[u8], tokens: usize, arranged: &[Place], out: &mut [i32]) {
+    let (places, rest) = arranged.split_at(d / 4);
+    let (starts, windows) = rest.split_at(d / 8);
     let mut before = 0;
-    for span in codec.spans() {
-        let mut starts = [[0; ROWS]; PAIRS];
-        let places = &places[span.first / 4..(span.first + span.channels) / 4];
-        let window = windows(span, places, &mut starts);
+    for (span, window) in codec.spans().iter().zip(windows[0]) {
+        let (from, to) = (span.first / 4, (span.first + span.channels) / 4);
+        let (places, starts) = (&places[from..to], &starts[from / 2..to / 2]);
         let tiles = Tiles { data: &tiles[before..], stride: codec.bytes(16), bytes: span.bytes(16), tokens };
         before += span.bytes(16);
-        match q.len() / d {
-            1 => keyscan_span::<1>(span, &tiles, places, window, &starts, out),
-            2 => keyscan_span::<2>(span, &tiles, places, window, &starts, out),
-            3 => keyscan_span::<3>(span, &tiles, places, window, &starts, out),
-            _ => keyscan_span::<4>(span, &tiles, places, window, &starts, out),
+        match out.len() / tokens {
+            1 => keyscan_span::<1>(span, &tiles, places, window as usize, starts, out),
+            2 => keyscan_span::<2>(span, &tiles, places, window as usize, starts, out),
+            3 => keyscan_span::<3>(span, &tiles, places, window as usize, starts, out),
+            _ => keyscan_span::<4>(span, &tiles, places, window as usize, starts, out),
         }
     }
 }

@@ -40,7 +40,7 @@ pub fn opaque(masks: &'static Masks) -> &'static Masks {
     let mut at: *const Masks = masks;
     // SAFETY: there are no instructions: the pointer stays as it is.
     unsafe {
-        asm!("/* {0} */", inout(reg) at, options(nomem, nostack, preserves_flags));
+        asm!("/* {0} */", inout(reg) at, options(readonly, nostack, preserves_flags));
         &*at
     }
 }
