@@ -48,7 +48,7 @@ def arms(
     results: Annotated[
         Path | None, typer.Option(help="Records; what it holds already is not measured again.")
     ] = None,
-    jobs: Annotated[int, typer.Option(min=1, help="Processes, a text each.")] = 1,
+    jobs: Annotated[int, typer.Option(min=1, help="Processes.")] = 1,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
     plot: Annotated[Path | None, typer.Option(help="Write a page with a Pareto plot.")] = None,
     verbose: Verbose = False,
