@@ -21,9 +21,20 @@ LOSSES = [4e-4, 1e-4, 1e-5, 1e-5, 6.4e-3, 4e-4, 1e-4, 2.5e-5]
 
 def outcome(arm: str, kl: float, text: str = "a", positions: int = 100) -> Outcome:
     return Outcome(
-        **{"arm": arm, "model": "m", "text": text, "held_out": False, "digest": arm + text},
-        **{"tokens": 200, "positions": positions, "kl": kl * positions, "kl_all": 0.0},
-        **{"nll": 0.0, "full_nll": 0.0, "top1": 0, "page_bits": 0.0, "all_in_bits": 0.0},
+        arm=arm,
+        model="m",
+        text=text,
+        held_out=False,
+        digest=arm + text,
+        tokens=200,
+        positions=positions,
+        kl=kl * positions,
+        kl_all=0.0,
+        nll=0.0,
+        full_nll=0.0,
+        top1=0,
+        page_bits=0.0,
+        all_in_bits=0.0,
     )
 
 

@@ -303,7 +303,7 @@ def test_the_shape_needs_no_tokenizer(tmp_path: Path) -> None:
 def test_an_arm_on_sliding_layers_is_what_a_cache_of_that_spec_gives(tmp_path: Path) -> None:
     model = loaded(tmp_path, Form("gemma3", 4, 2, 16, 7, span=40))
     tokens = [int(token) for token in np.random.default_rng(5).integers(0, 263, 120)]
-    policy = {"window": 8, "sinks": 2, "page_tokens": 16, "key_centre": "page"}
+    policy: dict[str, Any] = {"window": 8, "sinks": 2, "page_tokens": 16, "key_centre": "page"}
     spec = kvassay.Spec(**model.config.shape, keys="turbo:2", values="turbo:2", **policy)
     full = model.hidden(tokens, model.full_attention())
     with kvassay.load("native").prepare(spec) as cache:
