@@ -96,6 +96,104 @@ def test_signatures_are_checked_when_a_class_is_named(cls: type[Backend], said: 
     assert said in str(raised.value)
 
 
+class NoBound(Plain):
+    exact = False
+
+
+class ImmeasurableBound(Plain):
+    exact, bound = False, float("nan")
+
+
+class NegativeBound(Plain):
+    exact, bound = False, -1e-3
+
+
+class BoundInWords(Plain):
+    exact, bound = False, "small"  # type: ignore[assignment]
+
+
+class NoDevice(Plain):
+    def __init__(self) -> None:
+        raise RuntimeError("no device 0")
+
+
+class Provider(BackendProvider):
+    name = "provider"
+
+    def variants(self) -> dict[str, Availability]:
+        return {"scalar": Availability("ready")}
+
+    def load(self, variant: str) -> Backend:
+        return Plain()
+
+
+class NoDriver(Provider):
+    def variants(self) -> dict[str, Availability]:
+        raise OSError("no driver")
+
+
+class ListOfNames(Provider):
+    def variants(self) -> dict[str, Availability]:
+        return ["scalar"]  # type: ignore[return-value]
+
+
+class LoadsNothing(Provider):
+    def load(self, variant: str) -> Backend:
+        return None  # type: ignore[return-value]
+
+
+class WithArguments(Provider):
+    def __init__(self, device: int) -> None:
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize(
+    ("cls", "said"),
+    [
+        (NoBound, "exact is False and bound is None; it needs exact = True, or exact = False and"),
+        (ImmeasurableBound, "bound is nan"),
+        (NegativeBound, "bound is -0.001"),
+        (BoundInWords, "bound is 'small'"),
+        (NoDevice, "load('scalar') raised RuntimeError: no device 0"),
+        (NoDriver, "variants() raised OSError: no driver"),
+        (ListOfNames, "variants() returned ['scalar'], no mapping of names to Availability"),
+        (LoadsNothing, "NoneType cannot be used as a Backend"),
+        (WithArguments, "WithArguments() raised TypeError"),
+    ],
+)
+def test_what_is_no_backend_is_refused_with_the_reason(cls: type[Any], said: str) -> None:
+    with pytest.raises(RegistryError) as raised:
+        registry.load(f"{__name__}:{cls.__name__}")
+    assert said in str(raised.value)
+
+
+@pytest.mark.parametrize("cls", [NoDriver, NoBound])  # refused here, and in a worker
+def test_the_gate_says_so_in_one_line(cls: type[Any], capsys: Capture) -> None:
+    name = f"{__name__}:{cls.__name__}"
+    assert gate("--backend", name, "--suite", "parity", "--depth", "quick") == 2
+    error = capsys.readouterr().err.strip()
+    assert error.startswith(f"error: backend {name!r}") or "error: backend 'provider'" in error
+    assert "\n" not in error
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("def broken(:", "SyntaxError: invalid syntax"),
+        ("raise RuntimeError('at import')", "RuntimeError: at import"),
+        ("import sys; sys.exit(3)", "SystemExit: 3"),
+        ("import absent_package", "No module named 'absent_package'"),
+    ],
+)
+def test_a_module_that_cannot_be_imported(
+    source: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "unimportable.py").write_text(source, encoding="utf-8")
+    with pytest.raises(UnknownBackendError, match=f"cannot import backend .*{said}"):
+        registry.provider("unimportable:Mine")
+
+
 def test_what_the_protocol_allows_is_accepted() -> None:
     assert mismatches(Plain, Backend) == mismatches(More, Backend) == []
     assert registry.provider(f"{__name__}:More").variants() == {"scalar": Availability("ready")}
