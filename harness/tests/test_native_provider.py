@@ -164,7 +164,9 @@ def test_a_library_that_hangs_when_it_is_loaded(
     wrap: Wrap, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(provider, "START_SECONDS", 1)
-    states = wrap("#include <unistd.h>\n__attribute__((constructor)) static void c(void) {pause();}")
+    states = wrap(
+        "#include <unistd.h>\n__attribute__((constructor)) static void c(void) {pause();}"
+    )
     assert dict(states.variants()) == {
         "scalar": Availability("broken", "did not finish within 1 s")
     }

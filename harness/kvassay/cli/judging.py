@@ -85,6 +85,9 @@ FOREIGN: Final = "foreign"
 #: The scope of a suite's own command: the narrowest that has its rules.
 OWN_SCOPE: Final[dict[str, Scope]] = {"performance": "full"}
 
+#: Suites that measure with the model: that it is not installed is no fault of a backend.
+WITH_MODEL: Final = frozenset({"quality", "foreign"})
+
 #: Suites that compare bits: an emulator changes none, while time and memory under it mean nothing.
 BITS: Final = ("parity",)
 
@@ -343,7 +346,7 @@ def _check_worth_running(question: Question, model: str) -> None:
             f"only baselines and controls ({names}) were asked for: they are not judged; "
             f"add a preset that is, or --judge-named"
         )
-    if model != DEFAULT_MODEL:
+    if model != DEFAULT_MODEL or not question.suites or set(question.suites) & WITH_MODEL:
         from ..models import locate  # slow to import
 
         locate(model)

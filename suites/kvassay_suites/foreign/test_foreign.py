@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from kvassay.cli import run, selecting
-from kvassay.errors import KvassayError, UnsupportedError
+from kvassay.errors import KvassayError
 from kvassay.gate import Question, judge
 from kvassay.own_formats import OwnFormat, OwnFormatBackend, turned
 from kvassay.presets import preset
-from kvassay.protocol import Cache, FloatArray
+from kvassay.protocol import FloatArray
 from kvassay.records import Record
 from kvassay.spec import Spec
 from kvassay.suite import Request, Target
@@ -42,12 +42,6 @@ class Blocks(OwnFormatBackend):
 
     def prepare_own(self, name: str, shape: Spec, threads: int = 1) -> BlocksCache:
         return BlocksCache(name, shape)
-
-    def prepare(self, spec: Spec, threads: int = 1) -> Cache:
-        raise UnsupportedError("formats of its own")
-
-    def restore_bytes(self, spec: Spec, data: bytes, threads: int = 1) -> Cache:
-        raise UnsupportedError("formats of its own")
 
 
 class BlocksCache:
