@@ -12,7 +12,7 @@ import pytest
 import kvassay
 from kvassay import registry
 from kvassay.cli import run
-from kvassay.errors import RegistryError, UnavailableError, UnknownBackendError
+from kvassay.errors import ModelError, RegistryError, UnavailableError, UnknownBackendError
 from kvassay.gate import Question
 from kvassay.protocol import (
     PROTOCOL_VERSION,
@@ -275,6 +275,19 @@ def test_no_variant_for_this_cpu_is_no_rejection(
     monkeypatch.setattr("kvassay.cli.files.provider", lambda name: Foreign())
     assert gate("--library", str(path)) == 2
     assert "no variant for this CPU (sve: this CPU has no SVE)" in capsys.readouterr().err
+
+
+def test_a_model_that_is_not_installed_is_no_fault_of_a_backend(
+    capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def absent(name: str) -> Path:
+        raise ModelError(f"the default model {name} is not installed: run `pip install it`")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("kvassay.models.locate", absent)
+    assert gate("--backend", "reference", "--suite", "quality", "--quick") == 2
+    assert "smollm2-135m is not installed: run `pip install it`" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
 
 
 def test_judging_baselines_is_asked_for_by_name(capsys: Capture) -> None:
