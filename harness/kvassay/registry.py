@@ -98,7 +98,9 @@ def _offered(name: str) -> BackendProvider:
     points = [point for point in _points(BACKEND_GROUP) if point.name == name]
     if len(points) > 1:
         raise RegistryError(f"two packages offer a backend named {name!r}; uninstall one")
-    return _as_provider(name, points[0].load())
+    with _others_code(name, f"importing {points[0].value}"):
+        found = points[0].load()
+    return _as_provider(name, found)
 
 
 def backends_of(package: str) -> list[str]:

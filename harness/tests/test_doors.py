@@ -227,6 +227,14 @@ def test_a_duplicate_name_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
         registry.provider("two")
 
 
+def test_an_installed_package_that_cannot_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    point = EntryPoint("theirs", "absent_package:Theirs", registry.BACKEND_GROUP)
+    monkeypatch.setattr(registry, "_points", lambda _: EntryPoints([point]))
+    said = "'theirs': importing absent_package:Theirs raised ModuleNotFoundError"
+    with pytest.raises(RegistryError, match=said):
+        registry.providers()
+
+
 def test_a_door_that_does_not_exist() -> None:
     with pytest.raises(UnknownBackendError, match="cannot import backend 'librray:x'"):
         registry.provider("librray:x")
