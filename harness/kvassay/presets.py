@@ -37,7 +37,6 @@ _TURBO: Final = {
     "window": 128,
     "sinks": 4,
     "key_centre": "page",
-    "value_centre": "frozen",
 }
 
 PRESETS: Final = MappingProxyType(

@@ -184,7 +184,9 @@ def test_saved_bytes_and_appends() -> None:
     assert Costs.of(Spec(**SHAPE)).append_ops() == 0
     per_head = 2 * (2 * 64 + blocked_work(64)) + 32 * 4 + 32 * 8 + 64 * 4
     assert costs.append_ops() == 3 * 2 * per_head
-    assert costs.fixed() == 3 * (4 * 2 * 64 * (4 + 128) + 2 * 2 * 64)
+    assert costs.fixed() == 3 * 4 * 2 * 64 * (4 + 128)
+    frozen = Costs.of(preset("turbo", **SHAPE, value_centre="frozen"))
+    assert frozen.fixed() == costs.fixed() + 3 * 2 * 2 * 64
 
 
 @pytest.mark.parametrize("call", ["held", "fp16", "parts", "saved", "longest", "all_in_bits"])

@@ -21,7 +21,7 @@ const RATES = { turbo: [2, 2.5, 3, 3.5, 4], kivi: [2, 3, 4] };
 
 const TURBO = {
   keys: "turbo:3.5", values: "turbo:3", window: 128, sinks: 4,
-  key_centre: "page", value_centre: "frozen",
+  key_centre: "page",
 };
 
 /** Named specs, without a shape. */

@@ -11,7 +11,7 @@ const TOKENS: u64 = 300;
 const IDENTITY: &str = concat!(
     r#"{"head_dim":64,"identity":null,"key_centre":"page","keys":"turbo:3.5","kv_heads":2,"layer_overrides":{},"#,
     r#""layers":2,"page_tokens":64,"query_heads":4,"rope":null,"rounds":2,"scale":"u8","seed":0,"sinks":4,"#,
-    r#""softmax_scale":0.125,"span":null,"value_centre":"frozen","values":"turbo:3","window":128}"#,
+    r#""softmax_scale":0.125,"span":null,"value_centre":"none","values":"turbo:3","window":128}"#,
 );
 
 fn spec() -> LayerSpec {
@@ -23,7 +23,7 @@ fn spec() -> LayerSpec {
         key_mode: 0x17,
         value_mode: 0x16,
         key_centre: 2,
-        value_centre: 1,
+        value_centre: 0,
         scale_kind: 0,
         rounds: 2,
         window: 128,
