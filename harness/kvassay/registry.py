@@ -247,12 +247,18 @@ def _check_promise(name: str, backend: Backend) -> None:
     """RegistryError for a backend that promises neither bits nor a bound that means something."""
     if backend.exact is True:
         return
-    own = isinstance(backend, OwnFormatBackend)
-    bounds = [one.bound for one in backend.formats.values()] if own else [backend.bound]
+    if isinstance(backend, OwnFormatBackend):
+        bounds: list[float | None] = [one.bound for one in backend.formats.values()]
+    else:
+        bounds = [backend.bound]
     for bound in bounds:
-        number = isinstance(bound, (int, float)) and not isinstance(bound, bool)
-        if backend.exact is not False or not (number and 0 < bound < math.inf):
+        if backend.exact is not False or not _is_bound(bound):
             raise RegistryError(
                 f"backend {name!r}: exact is {backend.exact!r} and bound is {bound!r}; it needs "
                 f"exact = True, or exact = False and a bound that is positive and finite"
             )
+
+
+def _is_bound(bound: object) -> bool:
+    """Whether it is a positive, finite number."""
+    return isinstance(bound, (int, float)) and bound is not True and 0 < bound < math.inf
