@@ -192,7 +192,8 @@ class TurboKeys(_Turbo):
         sums = (self.qi2[:, None, :] * self.signs[page][of]).sum(axis=-1)
         keep("pages.sign_sums", sums.astype(np.int32))
         by = (self.qs2 * norm.unit[of]) * self.constant
-        return t + (sums.astype(np.float32) * norm.su[of]) * by[:, None]
+        signed: F32 = t + (sums.astype(np.float32) * norm.su[of]) * by[:, None]
+        return signed
 
 
 class TurboValues(_Turbo):
@@ -211,7 +212,8 @@ class TurboValues(_Turbo):
         keep("pages.value_weights", iw.astype(np.int16))
         keep("pages.value_sums", total.astype(np.int32))
         f = ((most * const(1 / WEIGHT_BOUND)) * scale.unit[self.of]) * be
-        return total.astype(np.float32) * f[:, None]
+        added: F32 = total.astype(np.float32) * f[:, None]
+        return added
 
     def back(self, acc: F32) -> F32:
         return self.turn.back(acc) * self.turn.read
