@@ -64,7 +64,7 @@ def test_a_dead_link_is_found(tmp_path: Path) -> None:
 def unknown_words(text: str) -> list[str]:
     """Commands of kvassay in blocks of a page, and options of theirs, that do not exist."""
     group: Any = get_command(app)
-    wrong = []
+    wrong: list[str] = []
     for line in _COMMAND.findall(text):
         words = re.split(r"\s{2,}|\s#", line)[0].replace("[", "").replace("]", "").split()
         for name in words[0].split("|"):

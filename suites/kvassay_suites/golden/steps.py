@@ -66,7 +66,7 @@ class _Case:
         token = np.arange(self.length)
         #: Which tokens the query may attend (section 9), and the first page with one of them.
         self.seen = (token < spec.sinks) | (token >= self.length - (spec.span or self.length))
-        attended = [self.seen[self._rows(page)].any() for page in range(self.sealed)]
+        attended = [bool(self.seen[self._rows(page)].any()) for page in range(self.sealed)]
         self.first = attended.index(True)
         self.key = keys_of(spec, self.heads, self.keep)
         self.value = values_of(spec, self.heads, self.keep)
