@@ -20,6 +20,7 @@ from kvassay.spec import Spec
 from kvassay.suite import Request, Target
 from kvassay.vector_codec import codec
 
+from .. import parity
 from ..oracle import attend64
 from ..peers.ggml_backend import GgmlProvider
 from . import SUITE, measure, own, suite
@@ -222,6 +223,11 @@ def test_the_command_says_what_it_cannot_judge(
     assert "no formats of its own" in capsys.readouterr().err
     assert run(["foreign", "--backend", blocks, "--preset", "q8_1"]) == 2
     assert re.search("no format 'q8_1'.*q8_0", capsys.readouterr().err)
+
+
+def test_the_gate_leads_to_the_command() -> None:
+    with pytest.raises(KvassayError, match="none of parity's specs.* kvassay foreign"):
+        parity.suite.tasks(Request((target("Blocks"),), ("turbo",), depth="quick"))
 
 
 def test_without_llama_cpp_ggml_is_said_to_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
