@@ -226,7 +226,7 @@ def test_the_command_says_what_it_cannot_judge(
 
 
 def test_the_gate_leads_to_the_command() -> None:
-    with pytest.raises(KvassayError, match="none of parity's specs.* kvassay foreign"):
+    with pytest.raises(KvassayError, match=r"none of parity's specs.* kvassay foreign"):
         parity.suite.tasks(Request((target("Blocks"),), ("turbo",), depth="quick"))
 
 
