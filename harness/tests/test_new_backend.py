@@ -35,10 +35,12 @@ def backend(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
 def test_each_kind_is_built_and_passes(backend: str) -> None:
     loaded = kvassay.load(backend)
     assert (loaded.exact, loaded.bound) == (False, 1e-5)
-    for probe in PROBES:
+    own = (Probe("wasm", "(instructions|cap that is reached)$"),)
+    for probe in PROBES + own * backend.startswith("wasm:"):
         verdict = verdict_of(Target(backend, loaded.variant), probe, preset="fp16")
         assert not verdict.named("reject"), tell(verdict)
         measured = {"parity.relative_error", "correctness.faults", "memory.scratch_growth"}
+        measured |= {"wasm.fuel_unsteady"}
         assert measured & set(verdict.named("pass"))
     refused = loaded.supports(
         kvassay.preset("turbo", layers=1, kv_heads=1, query_heads=1, head_dim=64)
