@@ -143,7 +143,7 @@ def _fill(cache: Cache, k: Any, v: Any) -> tuple[CacheMemoryError | None, int]:
         try:
             cache.append(0, k, v)
         except CacheMemoryError as error:
-            return error, before
+            return error.with_traceback(None), before  # whose frames hold pages
     return None, cache.length
 
 
