@@ -10,7 +10,8 @@ from .errors import SpecError
 from .suggest import did_you_mean
 
 _FAMILY_NUMBER: Final = {"fp16": 0, "turbo": 1, "turbo+qjl": 2, "kivi": 3}
-_RATES: Final = {
+#: Bits that each family may have.
+RATES: Final = {
     "turbo": (2.0, 2.5, 3.0, 3.5, 4.0),
     "turbo+qjl": (2.0, 2.5, 3.0, 3.5, 4.0),
     "kivi": (2.0, 3.0, 4.0),
@@ -64,7 +65,7 @@ FP16: Final = Codec("fp16", 16.0)
 def codec_names(stream: str) -> tuple[str, ...]:
     """All codec names that `stream` ("keys" or "values") accepts."""
     names = ["fp16"]
-    for family, rates in _RATES.items():
+    for family, rates in RATES.items():
         if family == "turbo+qjl" and stream != "keys":
             continue
         names += [Codec(family, bits).name for bits in rates]
@@ -79,7 +80,7 @@ def parse_codec(name: Any, stream: str, where: str = "") -> Codec:
     if match:
         family = match[1] + (match[3] or "")
         bits = float(match[2])
-        if bits in _RATES.get(family, ()) and (family != "turbo+qjl" or stream == "keys"):
+        if bits in RATES.get(family, ()) and (family != "turbo+qjl" or stream == "keys"):
             return Codec(family, bits)
     hint = did_you_mean(str(name), codec_names(stream))
     raise SpecError(f"{where}{stream}: no codec {name!r} for {stream}{hint}")

@@ -67,7 +67,7 @@ def measure(
             else:
                 if arm.text not in made:
                     made[arm.text] = fitted(arm, model.config, _to_learn_from(model))
-                attention = StoredAttention(arm, made[arm.text])
+                attention = StoredAttention(arm, made[arm.text], model.config)
                 hidden, stored = model.hidden(ids, attention), attention.stored
             page_bits, all_in_bits = _bits(stored.values())
             yield Outcome(

@@ -8,12 +8,16 @@ from contextlib import nullcontext
 from functools import lru_cache
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Final
 
 from ..models import Model, load
 from ..records import RecordWriter
 from .arm import Arm
 from .forward import measure
 from .outcome import Outcome, read_outcomes
+
+#: What an interruption may lose, against a pass of full precision that each call repeats.
+_ARMS_A_CALL: Final = 8
 
 
 def run(
@@ -28,7 +32,8 @@ def run(
     """Outcomes of arms on texts as they come, kept in `results`, whose outcomes are not repeated.
 
     model: a name or path, loaded in each process. executor: any of `concurrent.futures`, which
-    gets a text a call; without one, `jobs` processes, and none but this one for a single job.
+    gets a text and some arms a call; without one, `jobs` processes, and none but this one for a
+    single job.
     """
     known = read_outcomes(results) if results else {}
     with RecordWriter(results, append=True) if results else nullcontext() as writer:
@@ -53,7 +58,11 @@ def _outcomes(
     # Spawned, not forked: the threads of numpy's BLAS do not survive a fork.
     made = executor or ProcessPoolExecutor(jobs, get_context("spawn"))
     with nullcontext(made) if executor else made:
-        calls = [made.submit(one_text, model, arms, text, tokens, known) for text in texts]
+        calls = [
+            made.submit(one_text, model, arms[start : start + _ARMS_A_CALL], text, tokens, known)
+            for text in texts
+            for start in range(0, len(arms), _ARMS_A_CALL)
+        ]
         for call in as_completed(calls):
             yield from call.result()
 
@@ -61,7 +70,7 @@ def _outcomes(
 def one_text(
     model: str, arms: Sequence[Arm], text: str, tokens: int, known: dict[str, Outcome]
 ) -> list[Outcome]:
-    """All arms on a text, in a process that keeps the model for the next."""
+    """Some arms on a text, in a process that keeps the model for the next."""
     return list(measure(_loaded(model), arms, [text], tokens, known))
 
 

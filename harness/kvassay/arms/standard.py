@@ -54,8 +54,7 @@ ABLATIONS: Final = {
     ),
     "rounds": tuple(f"turbo:3.5,rounds={n}/turbo:3,rounds={n}" for n in (2, 1)),
     "scale": tuple(
-        f"turbo:3.5,scale={kind}/turbo:3,scale={kind}"
-        for kind in ("u8", "u8log", "fp16")
+        f"turbo:3.5,scale={kind}/turbo:3,scale={kind}" for kind in ("u8", "u8log", "fp16")
     ),
     "sign projection": (
         "preset:turbo window=32",
@@ -63,7 +62,5 @@ ABLATIONS: Final = {
         "preset:turbo-qjl window=32",
         "preset:turbo window=32 keys=turbo:4",
     ),
-    "page": tuple(
-        f"turbo:3.5,page={n}/turbo:3,page={n} page={n}" for n in (16, 32, 64, 128)
-    ),
+    "page": tuple(f"turbo:3.5,page={n}/turbo:3,page={n} page={n}" for n in (16, 32, 64, 128)),
 }

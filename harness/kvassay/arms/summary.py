@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from .outcome import Outcome
+
+_LABEL: Final = 48
 
 
 @dataclass(frozen=True)
@@ -33,8 +35,8 @@ class Row:
 
     @property
     def label(self) -> str:
-        """The name in a plot."""
-        return self.arm
+        """The name in a plot, cut where layers are many."""
+        return self.arm if len(self.arm) <= _LABEL else f"{self.arm[: _LABEL - 1]}…"
 
     @property
     def loss(self) -> float:

@@ -1,6 +1,6 @@
 """The command line: `kvassay list | gate | parity | correctness | memory | quality | retrieval |
 performance | conformance | new-backend | compare | history | certify | verify | capture |
-golden-pack | explain | plan | codecs | arms | doctor | schema | serve`.
+golden-pack | explain | plan | codecs | arms | allocate | doctor | schema | serve`.
 
 Exit status: 0 pass, 1 reject, 2 not measured or bad usage.
 """
@@ -17,6 +17,7 @@ import typer
 from .._version import __version__
 from ..errors import KvassayError
 from . import (
+    allocating,
     arms,
     capturing,
     certifying,
@@ -68,6 +69,7 @@ creating.add_to(app)
 planning.add_to(app)
 codecs.add_to(app)
 arms.add_to(app)
+allocating.add_to(app)
 comparing.add_to(app)
 historical.add_to(app)
 certifying.add_to(app)

@@ -18,7 +18,7 @@ from ..suggest import did_you_mean
 from .terminal import Verbose, errors, output
 
 if TYPE_CHECKING:
-    from ..arms import Row
+    from ..arms import Outcome, Row
 
 _CHOICES = ("all", "chosen-by", "held-out")
 
@@ -48,14 +48,13 @@ def arms(
     results: Annotated[
         Path | None, typer.Option(help="Records; what it holds already is not measured again.")
     ] = None,
-    jobs: Annotated[int, typer.Option(min=1, help="Processes, a text each.")] = 1,
+    jobs: Annotated[int, typer.Option(min=1, help="Processes.")] = 1,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
     plot: Annotated[Path | None, typer.Option(help="Write a page with a Pareto plot.")] = None,
     verbose: Verbose = False,
 ) -> int:
     """Run a model with keys and values stored by each arm: bits against next-token KL."""
-    from ..arms import Outcome, parse_arm, rows  # models and matplotlib: not for others
-    from ..arms.running import run
+    from ..arms import rows  # models and matplotlib: not for others
     from ..arms.standard import ABLATIONS, STANDARD
 
     given = list(arm or [])
@@ -63,15 +62,8 @@ def arms(
         if name != "all" and name not in ABLATIONS:
             raise SpecError(f"--ablation: no {name!r}{did_you_mean(name, ABLATIONS)}")
         given += [one for key in ABLATIONS if name in ("all", key) for one in ABLATIONS[key]]
-    chosen = [parse_arm(one) for one in dict.fromkeys(given or STANDARD)]
-    names = _texts(text or [], half)
-    found: list[Outcome] = []
-    with Progress(console=errors(), transient=True, disable=not errors().is_terminal) as bar:
-        task = bar.add_task("arms", total=len(names) * len(chosen))
-        for outcome in run(model, chosen, names, tokens, results, jobs):
-            found.append(outcome)
-            bar.update(task, advance=1, description=f"{outcome.arm}, {outcome.text}")
-    table = rows(found)
+    names = texts_of(text or [], half)
+    table = rows(measured(model, given or STANDARD, names, tokens, results, jobs))
     if json:
         sys.stdout.write(jsonlib.dumps([row.to_dict() for row in table], indent=2) + "\n")
     else:
@@ -83,7 +75,30 @@ def arms(
     return 0
 
 
-def _texts(given: Sequence[str], half: str) -> list[str]:
+def measured(
+    model: str,
+    arms: Sequence[str],
+    texts: Sequence[str],
+    tokens: int,
+    results: Path | None,
+    jobs: int,
+) -> list[Outcome]:
+    """Outcomes of arms by their texts, each once, with a progress bar on a terminal."""
+    from ..arms import parse_arm
+    from ..arms.running import run
+
+    chosen = [parse_arm(one) for one in dict.fromkeys(arms)]
+    found: list[Outcome] = []
+    with Progress(console=errors(), transient=True, disable=not errors().is_terminal) as bar:
+        task = bar.add_task("arms", total=len(texts) * len(chosen))
+        for outcome in run(model, chosen, texts, tokens, results, jobs):
+            found.append(outcome)
+            bar.update(task, advance=1, description=f"{outcome.arm}, {outcome.text}")
+    return found
+
+
+def texts_of(given: Sequence[str], half: str) -> list[str]:
+    """Names of texts: those given, else a half of all; raises SpecError for one that is not."""
     from ..models import PASSAGES, passage
 
     if half not in _CHOICES:

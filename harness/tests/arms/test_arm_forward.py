@@ -53,7 +53,7 @@ def learn(model: Model) -> Capture:
 
 def _hidden(model: Model, learn: Capture, text: str) -> tuple[FloatArray, StoredAttention]:
     arm = parse_arm(text)
-    attention = StoredAttention(arm, fitted(arm, model.config, learn))
+    attention = StoredAttention(arm, fitted(arm, model.config, learn), model.config)
     return model.hidden(tiny_tokens(TOKENS, 3), attention), attention
 
 
@@ -122,7 +122,7 @@ def test_tokens_do_not_see_what_comes_after_them(model: Model, learn: Capture) -
     ids = tiny_tokens(TOKENS, 3)
     other = ids.copy()
     other[250:] = tiny_tokens(TOKENS, 4)[250:]
-    one, two = (model.hidden(x, StoredAttention(arm, layers)) for x in (ids, other))
+    one, two = (model.hidden(x, StoredAttention(arm, layers, model.config)) for x in (ids, other))
     assert _far(one[:250], two[:250]) < 1e-5
     assert _far(one[250:], two[250:]) > 0.1
 
@@ -163,7 +163,7 @@ def _oracle(model: Model, arm: str, learn: Capture, text: str) -> tuple[float, f
         model.forward(ids, attention).astype(np.float64)
         for attention in (
             FullAttention(),
-            StoredAttention(made, fitted(made, model.config, learn)),
+            StoredAttention(made, fitted(made, model.config, learn), model.config),
         )
     ]
     p, q = (x - np.log(np.exp(x).sum(1, keepdims=True)) for x in logits)

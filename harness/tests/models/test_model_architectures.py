@@ -19,6 +19,7 @@ from model_files import HIDDEN, Array, Form, tensors, write_gguf
 
 import kvassay
 from kvassay import models
+from kvassay.arms import StoredAttention, fitted, parse_arm
 from kvassay.errors import InputError, ModelError
 from kvassay.models.loading import read_shape
 
@@ -297,3 +298,24 @@ def test_the_shape_needs_no_tokenizer(tmp_path: Path) -> None:
     config = read_shape(models.GGUFFile(path))
     assert (config.architecture, config.head_dim, config.span) == ("gemma3", 16, 11)
     assert config.spans == (11, 11, 11, 11, 11, None, 11)
+
+
+def test_an_arm_on_sliding_layers_is_what_a_cache_of_that_spec_gives(tmp_path: Path) -> None:
+    model = loaded(tmp_path, Form("gemma3", 4, 2, 16, 7, span=40))
+    tokens = [int(token) for token in np.random.default_rng(5).integers(0, 263, 120)]
+    policy: dict[str, Any] = {"window": 8, "sinks": 2, "page_tokens": 16, "key_centre": "page"}
+    spec = kvassay.Spec(**model.config.shape, keys="turbo:2", values="turbo:2", **policy)
+    full = model.hidden(tokens, model.full_attention())
+    with kvassay.load("native").prepare(spec) as cache:
+        there = model.hidden(tokens, models.CacheAttention(cache))
+    arm = parse_arm("turbo:2,page=16/turbo:2,page=16 window=8 sinks=2 page=16")
+    learn = models.capture(model, tokens)
+
+    def far(config: models.ModelConfig) -> float:
+        attention = StoredAttention(arm, fitted(arm, config, learn), config)
+        here = models.Model(config, model.weights).hidden(tokens, attention)
+        return float(np.linalg.norm(here - there) / np.linalg.norm(there - full))
+
+    assert far(model.config) < 0.3
+    # The test of the test: a page more in the span is another cache.
+    assert far(dataclasses.replace(model.config, span=56)) > 0.5

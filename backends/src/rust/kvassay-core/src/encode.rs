@@ -1,7 +1,9 @@
 //! Sealing a page (numeric contract, sections 3 to 6).
 
 use crate::half;
-use crate::kernels::{Fp16Rows, Kernels};
+use crate::kernels::{Fp16Rows, Kernels, Role, Turbo};
+
+pub use crate::kernels::Workspace;
 use crate::layout::{HEADER, PARTS, Part};
 use crate::page::{self, PageId};
 use crate::plan::{GROUP, Plan};
@@ -10,37 +12,11 @@ use crate::scale;
 use crate::spec::{CENTRE_FROZEN, CENTRE_NONE, CENTRE_PAGE, Family};
 use crate::transform::{MOST_CHANNELS, Stream};
 
-/// Working memory of a page's encoding.
-pub struct Workspace<'a> {
-    /// `[page_tokens][d]`.
-    pub y: &'a mut [f32],
-    /// `[page_tokens]`.
-    pub scales: &'a mut [f32],
-    /// `[page_tokens]`.
-    pub norms: &'a mut [f32],
-    /// `[page_tokens][d]`.
-    pub codes: &'a mut [u8],
-}
-
 /// The mean of the rows of every head, `[kv_heads][d]`.
 pub fn page_mean(plan: &Plan, rows: &Rows<'_>, mean: &mut [u8]) {
     let d = plan.d();
     for (head, mean) in mean.chunks_exact_mut(2 * d).enumerate() {
-        head_mean(plan.kernels(), rows.head(head), d, mean);
-    }
-}
-
-fn head_mean(kernels: &dyn Kernels, rows: Fp16Rows<'_>, d: usize, mean: &mut [u8]) {
-    let (mut sum, mut row) = ([0.0; MOST_CHANNELS], [0.0; MOST_CHANNELS]);
-    let (sum, row) = (&mut sum[..d], &mut row[..d]);
-    for j in 0..rows.count {
-        kernels.widen(rows.row(j, d), &[], row);
-        for (sum, x) in sum.iter_mut().zip(&*row) {
-            *sum += x;
-        }
-    }
-    for (c, sum) in sum.iter().enumerate() {
-        half::put(mean, c, half::narrow(sum / rows.count as f32));
+        plan.kernels().mean(rows.head(head), d, mean);
     }
 }
 
@@ -62,7 +38,7 @@ pub fn encode(
             CENTRE_NONE => &[],
             CENTRE_FROZEN => &key_mean[of_head.clone()],
             _ => {
-                head_mean(plan.kernels(), keys.head(head), d, &mut own[..2 * d]);
+                plan.kernels().mean(keys.head(head), d, &mut own[..2 * d]);
                 &own[..2 * d]
             }
         };
@@ -73,9 +49,9 @@ pub fn encode(
         match plan.spec.keys() {
             Family::Fp16 => stream.copy(keys.head(head), Part::KeyCodes),
             Family::Kivi => stream.affine_keys(keys.head(head), mean),
-            Family::Turbo => stream.turbo(true, true, keys.head(head), mean),
+            Family::Turbo => stream.turbo(Role::Keys, keys.head(head), mean),
             Family::TurboQjl => {
-                stream.turbo(true, false, keys.head(head), mean);
+                stream.turbo(Role::SignedKeys, keys.head(head), mean);
                 stream.signs();
             }
         }
@@ -83,7 +59,7 @@ pub fn encode(
         match plan.spec.values() {
             Family::Fp16 => stream.copy(values.head(head), Part::ValueCodes),
             Family::Kivi => stream.affine_values(values.head(head), mean),
-            _ => stream.turbo(false, false, values.head(head), mean),
+            _ => stream.turbo(Role::Values, values.head(head), mean),
         }
     }
     page::seal(plan, id, page);
@@ -128,21 +104,16 @@ impl Head<'_, '_> {
         }
     }
 
-    fn turbo(&mut self, keys: bool, unbiased: bool, rows: Fp16Rows<'_>, mean: &[u8]) {
-        self.widen(rows, mean);
-        let (plan, kernels, head, d) = (self.plan, self.kernels, self.head, self.plan.d());
-        let (stream, codec) = if keys { (Stream::Keys, &plan.key) } else { (Stream::Values, &plan.value) };
-        let work = &mut *self.work;
-        kernels.forward(plan.transform(stream), work.y);
-        kernels.quantize(codec, unbiased, work.y, work.codes, work.scales);
-        work.scales.iter_mut().for_each(|s| *s *= plan.store);
-        if keys {
-            kernels.pack_keys(codec, d, work.codes, &mut self.page[plan.layout.range(Part::KeyCodes, head)]);
-            self.store(Part::KeyScales, Part::KeyMaxima, false);
-        } else {
-            kernels.pack_values(codec, d, work.codes, &mut self.page[plan.layout.range(Part::ValueCodes, head)]);
-            self.store(Part::ValueScales, Part::ValueMaxima, false);
-        }
+    fn turbo(&mut self, role: Role, rows: Fp16Rows<'_>, mean: &[u8]) {
+        let plan = self.plan;
+        let (codec, stream, [codes, scales, maxima]) = match role {
+            Role::Values => (&plan.value, Stream::Values, [Part::ValueCodes, Part::ValueScales, Part::ValueMaxima]),
+            _ => (&plan.key, Stream::Keys, [Part::KeyCodes, Part::KeyScales, Part::KeyMaxima]),
+        };
+        let turbo = Turbo { codec, transform: plan.transform(stream), role };
+        self.kernels.encode(&turbo, rows, mean, self.work, &mut self.page[plan.layout.range(codes, self.head)]);
+        self.work.scales.iter_mut().for_each(|s| *s *= plan.store);
+        self.store(scales, maxima, false);
     }
 
     fn store(&mut self, scales: Part, maxima: Part, norms: bool) {
@@ -153,23 +124,15 @@ impl Head<'_, '_> {
         scale::store(self.plan.spec.scale_kind, what, &mut front[layout.range(scales, head)], &mut back[..maximum]);
     }
 
-    /// The sign projection of what the keys' codes leave, from y and codes as `turbo` left them.
+    /// The sign projection of what the keys' codes leave, after `turbo`.
     fn signs(&mut self) {
-        let (plan, kernels, head, d) = (self.plan, self.kernels, self.head, self.plan.d());
-        let layout = &plan.layout;
-        let work = &mut *self.work;
+        let (plan, layout, head) = (self.plan, &self.plan.layout, self.head);
         let (scales, maxima) = (layout.range(Part::KeyScales, head), layout.range(Part::KeyMaxima, head));
-        let unit = scale::load(plan.spec.scale_kind, &self.page[scales], &self.page[maxima], work.scales);
-        let tokens = work.y.chunks_exact_mut(d).zip(work.codes.chunks_exact(d));
-        for ((su, norm), (y, codes)) in work.scales.iter().zip(&mut *work.norms).zip(tokens) {
-            let n2 = kernels.residual(&plan.key, y, codes, su * unit * plan.unstore);
-            *norm = n2.sqrt() * plan.store;
-        }
-        kernels.forward(plan.transform(Stream::Signs), work.y);
-        for (y, code) in work.y.iter().zip(&mut *work.codes) {
-            *code = u8::from(*y >= 0.0);
-        }
-        kernels.pack_keys(&plan.signs, d, work.codes, &mut self.page[layout.range(Part::KeySigns, head)]);
+        let unit = scale::load(plan.spec.scale_kind, &self.page[scales], &self.page[maxima], self.work.scales);
+        self.work.scales.iter_mut().for_each(|su| *su = *su * unit * plan.unstore);
+        let tiles = &mut self.page[layout.range(Part::KeySigns, head)];
+        self.kernels.signs(&plan.key, plan.transform(Stream::Signs), self.work, tiles);
+        self.work.norms.iter_mut().for_each(|n2| *n2 = n2.sqrt() * plan.store);
         self.store(Part::KeyNorms, Part::NormMaxima, true);
     }
 

@@ -2,7 +2,6 @@
 
 use super::{Call, MOST_ROWS, Worker};
 use crate::arith::ex2;
-use crate::half;
 use crate::kernels::Kernels;
 use crate::plan::{CHUNK_PAGES, LN2};
 use crate::spec::{CENTRE_FROZEN, Family};
@@ -104,6 +103,7 @@ impl<'a, 'c, 'w> Job<'a, 'c, 'w> {
             self.kernels.prepare(codec, qi, prepared);
             *(if signs { &mut row.qs2 } else { &mut row.qs }) = if signs { qs } else { qs * plan.read };
         }
+        self.kernels.arrange(codec, d, &qi[..used], worker.arranged[usize::from(signs)]);
     }
 
     /// Writes the outputs of its rows; the result is how many pages were read.
@@ -190,7 +190,7 @@ impl<'a, 'c, 'w> Job<'a, 'c, 'w> {
             if from == to {
                 continue;
             }
-            self.page_logits(page, 0, self.count);
+            self.page_logits(self.call.page(page), 0, self.count);
             let first = self.call.page_start(page) as usize;
             for (r, row) in self.rows[..self.count].iter().enumerate() {
                 let t = &self.worker.t[r * self.worker.t_stride()..][..tokens];
@@ -210,12 +210,5 @@ impl<'a, 'c, 'w> Job<'a, 'c, 'w> {
         let from = row.start.saturating_sub(first).min(tokens);
         let to = row.visible.saturating_sub(first).min(tokens);
         (from as usize, to.max(from) as usize)
-    }
-}
-
-/// Widens the scales that lie as fp16.
-pub(super) fn widen(stored: &[u8], out: &mut [f32]) {
-    for (out, h) in out.iter_mut().zip(stored.as_chunks::<2>().0) {
-        *out = half::widen(u16::from_le_bytes(*h));
     }
 }

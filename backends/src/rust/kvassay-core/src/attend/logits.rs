@@ -1,8 +1,10 @@
 //! Logits of one page (numeric contract, section 8).
 
+use std::ops::Range;
+
 use super::MOST_ROWS;
-use super::job::{Job, widen};
-use crate::kernels::{Fp16Rows, Queries};
+use super::job::Job;
+use crate::kernels::{Fp16Rows, Kernels, Queries, TOGETHER};
 use crate::layout::Part;
 use crate::plan::GROUP;
 use crate::scale;
@@ -13,12 +15,11 @@ impl<'c> Job<'_, 'c, '_> {
         &page[self.call.plan.layout.range(part, self.head)]
     }
 
-    /// Logits of rows row0..row1, each at its place in t.
-    pub fn page_logits(&mut self, number: u64, row0: usize, row1: usize) {
+    /// Logits of rows row0..row1 of a page, each at its place in t.
+    pub fn page_logits(&mut self, page: &'c [u8], row0: usize, row1: usize) {
         self.scanned += 1;
         let plan = self.call.plan;
         let (d, tokens, stride) = (plan.d(), plan.page_tokens(), self.worker.t_stride());
-        let page = self.call.page(number);
         match plan.spec.keys() {
             Family::Fp16 => {
                 let keys = Fp16Rows { data: self.part(page, Part::KeyCodes), stride: 2 * d, count: tokens };
@@ -49,8 +50,7 @@ impl<'c> Job<'_, 'c, '_> {
         let worker = &mut *self.worker;
         let unit = scale::load(plan.spec.scale_kind, stored, maximum, &mut worker.scale[..tokens]);
         let sums = &mut worker.sums[..(row1 - row0) * tokens];
-        let prepared = &worker.prepared[0][row0 * d / 8..row1 * d / 8];
-        let queries = Queries { qi: &worker.qi[row0 * d..row1 * d], prepared };
+        let queries = queries(self.kernels, d, row0..row1, worker.qi, worker.prepared[0], worker.arranged[0]);
         self.kernels.keyscan(&plan.key, d, codes, tokens, queries, sums);
         for (r, sums) in (row0..row1).zip(sums.chunks_exact(tokens)) {
             let t = &mut worker.t[r * stride..][..tokens];
@@ -66,8 +66,7 @@ impl<'c> Job<'_, 'c, '_> {
         let worker = &mut *self.worker;
         let unit = scale::load(plan.spec.scale_kind, stored, maximum, &mut worker.scale[..tokens]);
         let sums = &mut worker.sums[..(row1 - row0) * tokens];
-        let prepared = &worker.prepared[1][row0 * d / 8..row1 * d / 8];
-        let queries = Queries { qi: &worker.qi2[row0 * d..row1 * d], prepared };
+        let queries = queries(self.kernels, d, row0..row1, worker.qi2, worker.prepared[1], worker.arranged[1]);
         self.kernels.keyscan(&plan.signs, d, codes, tokens, queries, sums);
         for (r, sums) in (row0..row1).zip(sums.chunks_exact(tokens)) {
             let t = &mut worker.t[r * stride..][..tokens];
@@ -87,7 +86,7 @@ impl<'c> Job<'_, 'c, '_> {
         let codes = &self.part(page, Part::KeyCodes)[plan.key.bytes(first)..plan.key.bytes(first + tokens)];
         let worker = &mut *self.worker;
         let (ql, step) = (&worker.ql[row0 * d..row1 * d], &mut worker.scale[..d]);
-        widen(steps, step);
+        self.kernels.widen(steps, &[], step);
         let (mut qs, mut bias) = ([0.0; MOST_ROWS], [0.0; MOST_ROWS]);
         let queries = ql.chunks_exact(d).zip(worker.w.chunks_exact_mut(d));
         for (qs, (ql, w)) in qs.iter_mut().zip(queries) {
@@ -115,5 +114,22 @@ impl<'c> Job<'_, 'c, '_> {
         for (i, r) in (row0..row1).enumerate() {
             self.kernels.shift(&mut self.worker.t[r * stride..][..tokens], bias[i]);
         }
+    }
+}
+
+/// Integer queries of some rows.
+fn queries<'a>(
+    kernels: &dyn Kernels,
+    d: usize,
+    rows: Range<usize>,
+    qi: &'a [i8],
+    prepared: &'a [i32],
+    arranged: &'a [i32],
+) -> Queries<'a> {
+    let whole = rows.start.is_multiple_of(TOGETHER);
+    Queries {
+        qi: &qi[rows.start * d..rows.end * d],
+        prepared: &prepared[rows.start * d / 8..rows.end * d / 8],
+        arranged: if whole { &arranged[rows.start / TOGETHER * kernels.arranged(d)..] } else { &[] },
     }
 }

@@ -3,7 +3,7 @@
 use super::MOST_ROWS;
 use super::job::Job;
 use crate::arith::{ex2, tree};
-use crate::layout::Part;
+use crate::layout::{PARTS, Part};
 
 /// A row that takes part in a page: what it was, what is added.
 #[derive(Clone, Copy, Default)]
@@ -29,9 +29,11 @@ impl Job<'_, '_, '_> {
         if row0 >= row1 {
             return;
         }
-        self.ask_for(page + 1, Part::KeyCodes);
-        self.page_logits(page, row0, row1);
-        self.ask_for(page + 1, Part::ValueCodes);
+        let next = (page + 1 < self.call.sealed).then(|| self.call.page(page + 1));
+        let bytes = self.call.page(page);
+        self.ask_for(next, &PARTS[..1]);
+        self.page_logits(bytes, row0, row1);
+        self.ask_for(next, &PARTS[1..]);
         let mut active = [Active::default(); MOST_ROWS];
         let mut count = 0;
         for r in row0..row1 {
@@ -44,14 +46,18 @@ impl Job<'_, '_, '_> {
             }
         }
         if count > 0 {
-            self.page_values(page, &active[..count]);
+            self.page_values(bytes, &active[..count]);
         }
     }
 
     /// Pages lie apart, and what fetches ahead by itself stops at the end of each stream.
-    fn ask_for(&self, page: u64, part: Part) {
-        if page < self.call.sealed {
-            self.kernels.prefetch(&self.call.page(page)[self.call.plan.layout.range(part, self.head)]);
+    fn ask_for(&self, page: Option<&[u8]>, parts: &[Part]) {
+        let Some(page) = page else { return };
+        for part in parts {
+            let range = self.call.plan.layout.range(*part, self.head);
+            if !range.is_empty() {
+                self.kernels.prefetch(&page[range]);
+            }
         }
     }
 
@@ -74,8 +80,8 @@ impl Job<'_, '_, '_> {
         t[to..].fill(0.0);
         let mut stripes = [0.0; 16];
         self.kernels.exponentials(&mut t[from..to], mp, &mut stripes, from);
-        let m = if mp > before { mp } else { before };
-        let (al, be) = (ex2(before - m), ex2(mp - m));
+        // Of the larger maximum the factor is ex2(0), which is 1.
+        let (m, al, be) = if mp > before { (mp, ex2(before - mp), 1.0) } else { (before, 1.0, ex2(mp - before)) };
         row.chunk.l = row.chunk.l * al + tree(stripes) * be;
         row.chunk.m = Some(m);
         Some(Active { row: r, al, be })

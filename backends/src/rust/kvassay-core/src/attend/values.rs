@@ -1,7 +1,7 @@
 //! Weighted sums over the values of one page (numeric contract, section 10, step 4).
 
 use super::MOST_ROWS;
-use super::job::{Job, widen};
+use super::job::Job;
 use super::pages::Active;
 use crate::kernels::Fp16Rows;
 use crate::layout::Part;
@@ -14,15 +14,15 @@ const WEIGHT: f32 = (1.0 / 16383.0f64) as f32;
 
 impl Job<'_, '_, '_> {
     /// Adds a page to the sums of the active rows, whose weights lie in t in their order.
-    pub fn page_values(&mut self, number: u64, active: &[Active]) {
+    pub fn page_values(&mut self, page: &[u8], active: &[Active]) {
         match self.call.plan.spec.values() {
-            Family::Fp16 => self.fp16_values(number, active),
+            Family::Fp16 => self.fp16_values(page, active),
             Family::Kivi => {
                 for first in (0..self.call.plan.d()).step_by(GROUP) {
-                    self.kivi_values(number, active, first);
+                    self.kivi_values(page, active, first);
                 }
             }
-            _ => self.turbo_values(number, active),
+            _ => self.turbo_values(page, active),
         }
     }
 
@@ -38,10 +38,9 @@ impl Job<'_, '_, '_> {
         largest
     }
 
-    fn turbo_values(&mut self, number: u64, active: &[Active]) {
+    fn turbo_values(&mut self, page: &[u8], active: &[Active]) {
         let plan = self.call.plan;
         let (d, tokens) = (plan.d(), plan.page_tokens());
-        let page = self.call.page(number);
         let part = |part| &page[plan.layout.range(part, self.head)];
         let (stored, maximum) = (part(Part::ValueScales), part(Part::ValueMaxima));
         let mut codes = part(Part::ValueCodes);
@@ -61,10 +60,9 @@ impl Job<'_, '_, '_> {
     }
 
     /// One group of channels: steps lie along tokens, so each has weights of its own.
-    fn kivi_values(&mut self, number: u64, active: &[Active], first: usize) {
+    fn kivi_values(&mut self, page: &[u8], active: &[Active], first: usize) {
         let plan = self.call.plan;
         let (d, tokens, stride) = (plan.d(), plan.page_tokens(), self.worker.t_stride());
-        let page = self.call.page(number);
         let part = |part| &page[plan.layout.range(part, self.head)];
         let of_group = 2 * tokens * (first / GROUP)..2 * tokens * (first / GROUP + 1);
         let mut span = plan.value.spans()[0];
@@ -72,24 +70,22 @@ impl Job<'_, '_, '_> {
         span.channels = (d - first).min(GROUP);
         let codes = &part(Part::ValueCodes)[before..before + span.bytes(tokens)];
         let minima = &part(Part::ValueMinima)[of_group.clone()];
-        widen(&part(Part::ValueSteps)[of_group], &mut self.worker.scale[..tokens]);
+        self.kernels.widen(&part(Part::ValueSteps)[of_group], &[], &mut self.worker.scale[..tokens]);
         let largest = self.weigh(active.len());
         let worker = &mut *self.worker;
         let sums = &mut worker.sums[..active.len() * span.channels];
         self.kernels.valuesum(&span, codes, tokens, &worker.w[..active.len() * tokens], sums);
+        let mut offsets = [0.0; MOST_ROWS];
+        self.kernels.dot_each(worker.t, stride, &minima[..2 * tokens], &mut offsets[..active.len()]);
         for (i, (row, sums)) in active.iter().zip(sums.chunks_exact(span.channels)).enumerate() {
-            let mut offset = [0.0];
-            let minima = Fp16Rows { data: minima, stride: 0, count: 1 };
-            self.kernels.dots(&worker.t[i * stride..][..tokens], tokens, minima, &mut offset, 1);
             let acc = &mut worker.acc[row.row * d + first..][..span.channels];
-            self.kernels.blend_affine(acc, sums, row.al, largest[i] * WEIGHT, offset[0], row.be);
+            self.kernels.blend_affine(acc, sums, row.al, largest[i] * WEIGHT, offsets[i], row.be);
         }
     }
 
-    fn fp16_values(&mut self, number: u64, active: &[Active]) {
+    fn fp16_values(&mut self, page: &[u8], active: &[Active]) {
         let plan = self.call.plan;
         let (d, stride) = (plan.d(), self.worker.t_stride());
-        let page = self.call.page(number);
         let data = &page[plan.layout.range(Part::ValueCodes, self.head)];
         let values = Fp16Rows { data, stride: 2 * d, count: plan.page_tokens() };
         let worker = &mut *self.worker;

@@ -1,6 +1,7 @@
 //! Working memory of one thread.
 
 use super::MOST_ROWS;
+use crate::kernels::TOGETHER;
 use crate::plan::Plan;
 
 /// Most fp16 tokens whose logits are kept; with more they are computed twice.
@@ -14,6 +15,8 @@ pub struct Sizes {
     row: usize,
     wide: usize,
     scale: usize,
+    /// Of one codec.
+    arranged: usize,
 }
 
 impl Sizes {
@@ -22,12 +25,14 @@ impl Sizes {
         let (d, p) = (plan.d(), plan.page_tokens());
         let spec = &plan.spec;
         let recent = u64::from(spec.sinks) + u64::from(spec.window) + p as u64;
+        let rows = rows.clamp(1, MOST_ROWS);
         Self {
-            rows: rows.clamp(1, MOST_ROWS),
+            rows,
             t_stride: p.max((recent.min(KEPT as u64) as usize).next_multiple_of(16)),
             row: d,
             wide: d.max(p),
             scale: d.max(p),
+            arranged: rows.div_ceil(TOGETHER) * plan.kernels().arranged(d),
         }
     }
 
@@ -43,7 +48,7 @@ impl Sizes {
 
     /// Numbers of type i32.
     pub fn ints(&self) -> usize {
-        self.rows * (self.wide + self.row / 4)
+        self.rows * (self.wide + self.row / 4) + 2 * self.arranged
     }
 
     /// Numbers of type i16.
@@ -89,6 +94,8 @@ pub struct Worker<'a> {
     pub(super) qi2: &'a mut [i8],
     /// What the kernels prepared of both: rows of `d / 8`.
     pub(super) prepared: [&'a mut [i32]; 2],
+    /// What they arranged of both.
+    pub(super) arranged: [&'a mut [i32]; 2],
 }
 
 impl<'a> Worker<'a> {
@@ -110,9 +117,12 @@ impl<'a> Worker<'a> {
         let (ql, x, acc, total, recent) = (take(row), take(row), take(row), take(row), take(row));
         let (t, scale) = (take(sizes.rows * sizes.t_stride), take(sizes.scale));
         let (qi, qi2) = bytes.split_at_mut(row);
-        let (sums, prepared) = ints.split_at_mut(sizes.rows * sizes.wide);
-        let (keys, signs) = prepared.split_at_mut(row / 8);
-        Self { sizes, ql, x, acc, total, recent, t, scale, sums, w: words, qi, qi2, prepared: [keys, signs] }
+        let (sums, rest) = ints.split_at_mut(sizes.rows * sizes.wide);
+        let (keys, rest) = rest.split_at_mut(row / 8);
+        let (signs, rest) = rest.split_at_mut(row / 8);
+        let (first, rest) = rest.split_at_mut(sizes.arranged);
+        let (prepared, arranged) = ([keys, signs], [first, &mut rest[..sizes.arranged]]);
+        Self { sizes, ql, x, acc, total, recent, t, scale, sums, w: words, qi, qi2, prepared, arranged }
     }
 
     /// Rows worked on together.

@@ -38,12 +38,18 @@ impl Cache {
         let (mut fresh, allocations) = self.reserve(layer, tokens)?;
         self.layers[layer].retire();
         let mut done = 0;
-        while done < tokens as usize {
-            let count = self.layers[layer].take(tokens as usize - done);
+        loop {
+            let count = self.layers[layer].take(tokens as usize - done, fresh.len());
             let numbers = done * width..(done + count) * width;
             self.layers[layer].store([&keys[numbers.clone()], &values[numbers]], count as u64);
             done += count;
-            self.seal_due(layer, &mut fresh);
+            if self.layers[layer].has_page()
+                && let Some(page) = fresh.pop()
+            {
+                self.seal(layer, page);
+            } else if done == tokens as usize {
+                break;
+            }
         }
         self.counters.ran |= 1 << self.config.variant as u32;
         self.note(allocations);
@@ -65,17 +71,13 @@ impl Cache {
         Ok((fresh, allocations))
     }
 
-    /// Seals the oldest page if it is due.
-    fn seal_due(&mut self, layer: usize, fresh: &mut Vec<Page>) {
+    /// Seals the oldest tokens of the residual, a page of them.
+    fn seal(&mut self, layer: usize, mut page: Page) {
         let held = &self.layers[layer];
         let number = held.first_page + held.pages.len() as u64;
-        if held.sealed() == number {
-            return;
-        }
         let plan = held.plan.clone();
         let start = u64::from(plan.spec.sinks) + number * u64::from(plan.spec.page_tokens);
         let id = self.page_id(layer, start);
-        let mut page = fresh.pop().expect("as many pages as fall due");
         let bytes = Arc::get_mut(&mut page).expect("a page that nobody else holds");
         let held = &mut self.layers[layer];
         held.freeze(&plan, number);
@@ -133,16 +135,26 @@ impl Layer {
         Ok(allocations)
     }
 
-    /// How many of the coming tokens are stored before the next page falls due.
-    fn take(&self, coming: usize) -> usize {
-        let spec = &self.plan.spec;
-        let sinks = u64::from(spec.sinks);
+    /// Tokens of the residual.
+    fn residual_tokens(&self) -> usize {
+        self.residual[0].bytes().len() / self.plan.spec.token_bytes()
+    }
+
+    /// Whether the residual has the tokens of a page.
+    fn has_page(&self) -> bool {
+        self.residual_tokens() >= self.plan.page_tokens()
+    }
+
+    /// How many of the coming tokens are stored before something else happens: sinks end, or the next of the pages that
+    /// fall due is whole. Pages are sealed as early as that, so that the tokens of a long append are read where they
+    /// were just written and none but its last are ever moved.
+    fn take(&self, coming: usize, due: usize) -> usize {
+        let sinks = u64::from(self.plan.spec.sinks);
         if self.length < sinks {
             return coming.min((sinks - self.length) as usize);
         }
-        let full = u64::from(spec.window) + u64::from(spec.page_tokens);
-        let held = (self.residual[0].bytes().len() / spec.token_bytes()) as u64;
-        coming.min((full - held) as usize)
+        let missing = self.plan.page_tokens().saturating_sub(self.residual_tokens());
+        if due > 0 { coming.min(missing) } else { coming }
     }
 
     fn store(&mut self, rows: [&[f32]; 2], tokens: u64) {

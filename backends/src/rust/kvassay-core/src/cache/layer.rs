@@ -1,5 +1,6 @@
 //! The stored state of one layer.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::memory;
@@ -12,61 +13,60 @@ use crate::spec::CENTRE_FROZEN;
 /// A sealed page; it never changes and forks share it.
 pub(super) type Page = Arc<Vec<u8>>;
 
-/// fp16 tokens in order, `[token][kv_heads][head_dim]`, the first `start` bytes of the memory unused.
+/// fp16 tokens in order, `[token][kv_heads][head_dim]`: a part of memory that is cleared once.
 #[derive(Default)]
 pub(super) struct Tokens {
     memory: Vec<u8>,
-    start: usize,
+    used: Range<usize>,
 }
 
 impl Tokens {
     /// The bytes in use.
     pub fn bytes(&self) -> &[u8] {
-        &self.memory[self.start..]
+        &self.memory[self.used.clone()]
     }
 
     /// Makes room for `more` bytes; true if memory was allocated. Where it must be, twice what is held is taken, at most
     /// `most`.
     pub fn reserve(&mut self, more: usize, most: usize) -> Result<bool> {
-        let used = self.bytes().len();
-        if self.memory.capacity() - used >= more {
+        let used = self.used.len();
+        if self.memory.len() - used >= more {
             return Ok(false);
         }
-        let mut grown = memory::vector((2 * self.memory.capacity()).min(most).max(used + more))?;
+        let size = (2 * self.memory.len()).min(most).max(used + more);
+        let mut grown = memory::vector(size)?;
         grown.extend_from_slice(self.bytes());
-        *self = Self { memory: grown, start: 0 };
+        grown.resize(size, 0);
+        *self = Self { memory: grown, used: 0..used };
         Ok(true)
     }
 
     /// New bytes at the end, to be written; room for them was reserved.
     pub fn extend(&mut self, bytes: usize) -> &mut [u8] {
-        if self.memory.capacity() - self.memory.len() < bytes {
-            let used = self.bytes().len();
-            self.memory.copy_within(self.start.., 0);
-            self.memory.truncate(used);
-            self.start = 0;
+        if self.memory.len() - self.used.end < bytes {
+            self.memory.copy_within(self.used.clone(), 0);
+            self.used = 0..self.used.len();
         }
-        let from = self.memory.len();
-        self.memory.resize(from + bytes, 0);
-        &mut self.memory[from..]
+        let from = self.used.end;
+        self.used.end += bytes;
+        &mut self.memory[from..self.used.end]
     }
 
     /// Drops the first bytes.
     pub fn drop_front(&mut self, bytes: usize) {
-        self.start += bytes;
-        if self.start == self.memory.len() {
+        self.used.start += bytes;
+        if self.used.is_empty() {
             self.clear();
         }
     }
 
     /// Keeps the first bytes.
     pub fn truncate(&mut self, bytes: usize) {
-        self.memory.truncate(self.start + bytes);
+        self.used.end = self.used.end.min(self.used.start + bytes);
     }
 
     pub fn clear(&mut self) {
-        self.memory.clear();
-        self.start = 0;
+        self.used = 0..0;
     }
 
     pub fn held(&self) -> usize {
@@ -74,7 +74,8 @@ impl Tokens {
     }
 
     pub fn copy(&self) -> Result<Self> {
-        Ok(Self { memory: memory::copy_of(self.bytes())?, start: 0 })
+        let memory = memory::copy_of(self.bytes())?;
+        Ok(Self { used: 0..memory.len(), memory })
     }
 }
 

@@ -8,13 +8,17 @@ mod avx2;
 mod body;
 pub mod control;
 mod scalar;
+#[cfg(test)]
+mod tests;
 mod tiles;
 
 use std::ffi::CStr;
 
+use crate::arith::d16;
 use crate::codec::{Codec, Span};
 use crate::error::{Error, Kind, Result};
-use crate::transform::Transform;
+use crate::half;
+use crate::transform::{MOST_CHANNELS, Transform};
 
 pub use scalar::Scalar;
 
@@ -24,6 +28,20 @@ pub trait Kernels: Sync {
     fn narrow(&self, x: &[f32], out: &mut [u8]) -> bool;
     /// `f32(x) - f32(mean)`, one row; mean empty: none.
     fn widen(&self, x: &[u8], mean: &[u8], out: &mut [f32]);
+    /// The mean of the rows, as fp16.
+    fn mean(&self, rows: Fp16Rows<'_>, d: usize, mean: &mut [u8]) {
+        let (mut sum, mut row) = ([0.0; MOST_CHANNELS], [0.0; MOST_CHANNELS]);
+        let (sum, row) = (&mut sum[..d], &mut row[..d]);
+        for j in 0..rows.count {
+            self.widen(rows.row(j, d), &[], row);
+            for (sum, x) in sum.iter_mut().zip(&*row) {
+                *sum += x;
+            }
+        }
+        for (c, sum) in sum.iter().enumerate() {
+            half::put(mean, c, half::narrow(sum / rows.count as f32));
+        }
+    }
     /// `T`, in place, rows of `t.d`.
     fn forward(&self, t: &Transform, x: &mut [f32]);
     /// `T'`, likewise.
@@ -42,10 +60,44 @@ pub trait Kernels: Sync {
     /// Codes `[tokens][d]` to the value tiles of one head.
     fn pack_values(&self, codec: &Codec, d: usize, codes: &[u8], tiles: &mut [u8]);
 
+    /// Turbo in one: a head's rows of a page, less their mean, to tiles, and to scales without the gain. What it leaves
+    /// in y and codes is known to `signs` of the same variant alone.
+    fn encode(&self, turbo: &Turbo<'_>, rows: Fp16Rows<'_>, mean: &[u8], work: &mut Workspace<'_>, tiles: &mut [u8]) {
+        let d = turbo.transform.d;
+        for (j, y) in work.y.chunks_exact_mut(d).enumerate() {
+            self.widen(rows.row(j, d), mean, y);
+        }
+        self.forward(turbo.transform, work.y);
+        self.quantize(turbo.codec, turbo.role == Role::Keys, work.y, work.codes, work.scales);
+        match turbo.role {
+            Role::Values => self.pack_values(turbo.codec, d, work.codes, tiles),
+            Role::Keys | Role::SignedKeys => self.pack_keys(turbo.codec, d, work.codes, tiles),
+        }
+    }
+    /// After `encode` of signed keys, with `scales` as they are read back: `D16` of what the codes leave with itself to
+    /// `norms`, and the signs of its projection by t to tiles.
+    fn signs(&self, key: &Codec, t: &Transform, work: &mut Workspace<'_>, tiles: &mut [u8]) {
+        let tokens = work.y.chunks_exact_mut(t.d).zip(work.codes.chunks_exact(t.d));
+        for ((scale, norm), (y, codes)) in work.scales.iter().zip(&mut *work.norms).zip(tokens) {
+            *norm = self.residual(key, y, codes, *scale);
+        }
+        self.forward(t, work.y);
+        for (y, code) in work.y.iter().zip(&mut *work.codes) {
+            *code = u8::from(*y >= 0.0);
+        }
+        self.pack_keys(&Codec::signs(t.d), t.d, work.codes, tiles);
+    }
+
     /// The integer query of z with bound 127; the result is its scale.
     fn query8(&self, z: &[f32], qi: &mut [i8]) -> f32;
     /// What `keyscan` wants to know of an integer query beyond itself, d / 8 numbers.
     fn prepare(&self, _codec: &Codec, _qi: &[i8], _prepared: &mut [i32]) {}
+    /// How many numbers `arrange` writes for each `TOGETHER` rows.
+    fn arranged(&self, _d: usize) -> usize {
+        0
+    }
+    /// All integer queries of a job, `[rows][d]`, as `keyscan` reads them, once for all pages.
+    fn arrange(&self, _codec: &Codec, _d: usize, _qi: &[i8], _arranged: &mut [i32]) {}
     /// The integer query of `q * step` with bound 16256, in the order that `keyscan15` reads; the result is its scale.
     fn query15(&self, q: &[f32], step: &[f32], qi: &mut [i16]) -> f32;
 
@@ -64,6 +116,15 @@ pub trait Kernels: Sync {
 
     /// `t[row * t_stride + token] = D16(q[row], x[token])`; rows of fp16 `stride` bytes apart.
     fn dots(&self, q: &[f32], d: usize, x: Fp16Rows<'_>, t: &mut [f32], t_stride: usize);
+    /// `out[row] = D16(q[row * stride], x)`, one row x of fp16.
+    fn dot_each(&self, q: &[f32], stride: usize, x: &[u8], out: &mut [f32]) {
+        let n = x.len() / 2;
+        let mut wide = [0.0; body::MOST_ROW];
+        self.widen(x, &[], &mut wide[..n]);
+        for (row, out) in out.iter_mut().enumerate() {
+            *out = d16(&q[row * stride..][..n], &wide[..n]);
+        }
+    }
     /// `acc[row][c] += p[row * p_stride + token] * x[token][c]` in token order.
     fn weighted(&self, p: &[f32], p_stride: usize, d: usize, x: Fp16Rows<'_>, acc: &mut [f32]);
 
@@ -92,6 +153,43 @@ pub trait Kernels: Sync {
     }
 }
 
+/// How a stream of turbo codes is made.
+#[derive(Clone, Copy)]
+pub struct Turbo<'a> {
+    /// Its codes.
+    pub codec: &'a Codec,
+    /// Its transform.
+    pub transform: &'a Transform,
+    /// What the codes are of.
+    pub role: Role,
+}
+
+/// What turbo codes are of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Keys alone: scales are unbiased.
+    Keys,
+    /// Keys of which `signs` will be made: scales have least squares, as those of values.
+    SignedKeys,
+    /// Values.
+    Values,
+}
+
+/// Working memory of a page's encoding.
+pub struct Workspace<'a> {
+    /// `[page_tokens][d]`.
+    pub y: &'a mut [f32],
+    /// `[page_tokens]`.
+    pub scales: &'a mut [f32],
+    /// `[page_tokens]`.
+    pub norms: &'a mut [f32],
+    /// `[page_tokens][d]`.
+    pub codes: &'a mut [u8],
+}
+
+/// Rows that `arrange` puts together.
+pub const TOGETHER: usize = 4;
+
 /// Integer queries of 7 bits, and what `prepare` made of each.
 #[derive(Clone, Copy)]
 pub struct Queries<'a> {
@@ -99,6 +197,8 @@ pub struct Queries<'a> {
     pub qi: &'a [i8],
     /// `[rows][d / 8]`.
     pub prepared: &'a [i32],
+    /// What `arrange` made of them, from the first on; empty where that is not the first of `TOGETHER`.
+    pub arranged: &'a [i32],
 }
 
 /// Rows of fp16 of one head, `stride` bytes apart.

@@ -12,46 +12,46 @@ pub fn unpack<const BITS: usize>(tile: &[u8]) -> Codes {
             let tile: &[u8; 32] = tile.first_chunk().expect("a tile of 4 bits");
             for j in 0..32 {
                 codes[j] = tile[j] & 15;
+            }
+            for j in 0..32 {
                 codes[j + 32] = tile[j] >> 4;
             }
         }
         2 | 3 => {
             let low: &[u8; 16] = tile.first_chunk().expect("a tile of 2 or 3 bits");
-            for j in 0..16 {
-                codes[j] = low[j] & 3;
-                codes[j + 16] = low[j] >> 2 & 3;
-                codes[j + 32] = low[j] >> 4 & 3;
-                codes[j + 48] = low[j] >> 6;
+            for k in 0..4 {
+                for j in 0..16 {
+                    codes[16 * k + j] = low[j] >> (2 * k) & 3;
+                }
             }
             if BITS == 3 {
-                spread(&tile[16..], 4, &mut codes);
+                for (code, bit) in codes.iter_mut().zip(plane(&tile[16..])) {
+                    *code |= bit << 2;
+                }
             }
         }
-        _ => spread(tile, 1, &mut codes),
+        _ => return plane(tile),
     }
     codes
 }
 
-/// Adds `unit` to the codes whose bit is set.
+/// One bit of each code, as 0 or 1.
 #[inline(always)]
-fn spread(bits: &[u8], unit: u8, codes: &mut Codes) {
+fn plane(bits: &[u8]) -> Codes {
     let bits: &[u8; 8] = bits.first_chunk().expect("64 bits");
-    for (byte, codes) in bits.iter().zip(codes.as_chunks_mut::<8>().0) {
-        for (i, code) in codes.iter_mut().enumerate() {
-            *code |= (byte >> i & 1) * unit;
-        }
+    let mut codes = [0; 64];
+    for (codes, byte) in codes.as_chunks_mut::<8>().0.iter_mut().zip(bits) {
+        // Byte i keeps bit i; what is not 0 carries into the highest bit.
+        let each = u64::from(*byte).wrapping_mul(0x0101_0101_0101_0101) & 0x8040_2010_0804_0201;
+        let set = (each + 0x7f7f_7f7f_7f7f_7f7f) >> 7 & 0x0101_0101_0101_0101;
+        *codes = set.to_le_bytes();
     }
+    codes
 }
 
 /// Writes a tile of `bits`-bit codes.
 #[inline(always)]
 pub fn pack(codes: &Codes, bits: usize, tile: &mut [u8]) {
-    pack_with(codes, bits, tile, gather);
-}
-
-/// The same; `gather(codes, bit)` gives one bit of each code.
-#[inline(always)]
-pub fn pack_with(codes: &Codes, bits: usize, tile: &mut [u8], gather: impl Fn(&Codes, u32) -> u64) {
     match bits {
         4 => {
             let tile: &mut [u8; 32] = tile.first_chunk_mut().expect("a tile of 4 bits");

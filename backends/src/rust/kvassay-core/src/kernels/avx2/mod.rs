@@ -1,13 +1,19 @@
 //! AVX2, F16C and PCLMULQDQ. What has no intrinsics here is the plain Rust of `body`, compiled for these instructions.
 #![allow(unsafe_code)]
 
+mod affine;
 mod crc;
+mod encode;
+mod lanes;
+mod quantize;
+mod registers;
 mod rows;
 mod scan;
+mod seven;
 mod tiles;
 mod wide;
 
-use super::{Fp16Rows, Kernels, Queries, body};
+use super::{Fp16Rows, Kernels, Queries, Turbo, Workspace, body};
 use crate::codec::{Codec, Span};
 use crate::transform::Transform;
 
@@ -41,24 +47,32 @@ macro_rules! with_avx2 {
 }
 
 impl Kernels for Avx2 {
+    fn arranged(&self, d: usize) -> usize {
+        seven::arranged(d)
+    }
     with_avx2! {
         rows::narrow => fn narrow(x: &[f32], out: &mut [u8]) -> bool;
         rows::widen => fn widen(x: &[u8], mean: &[u8], out: &mut [f32]);
+        rows::mean => fn mean(rows: Fp16Rows<'_>, d: usize, mean: &mut [u8]);
         wide::forward => fn forward(t: &Transform, x: &mut [f32]);
         wide::inverse => fn inverse(t: &Transform, x: &mut [f32]);
         body::quantize => fn quantize(codec: &Codec, unbiased: bool, y: &[f32], codes: &mut [u8], scales: &mut [f32]);
         body::residual => fn residual(codec: &Codec, y: &mut [f32], codes: &[u8], scale: f32) -> f32;
-        body::affine_keys => fn affine_keys(
+        affine::affine_keys => fn affine_keys(
             bits: usize, r: &[f32], d: usize, codes: &mut [u8], steps: &mut [u8], minima: &mut [u8]
         );
-        body::affine_values => fn affine_values(bits: usize, r: &[f32], codes: &mut [u8]) -> (u16, u16);
+        affine::affine_values => fn affine_values(bits: usize, r: &[f32], codes: &mut [u8]) -> (u16, u16);
         tiles::pack_keys => fn pack_keys(codec: &Codec, d: usize, codes: &[u8], tiles: &mut [u8]);
         tiles::pack_values => fn pack_values(codec: &Codec, d: usize, codes: &[u8], tiles: &mut [u8]);
+        encode::encode => fn encode(
+            turbo: &Turbo<'_>, rows: Fp16Rows<'_>, mean: &[u8], work: &mut Workspace<'_>, tiles: &mut [u8]
+        );
+        encode::signs => fn signs(key: &Codec, t: &Transform, work: &mut Workspace<'_>, tiles: &mut [u8]);
         body::query8 => fn query8(z: &[f32], qi: &mut [i8]) -> f32;
         scan::prefetch => fn prefetch(bytes: &[u8]);
-        scan::prepare => fn prepare(codec: &Codec, q: &[i8], prepared: &mut [i32]);
+        seven::arrange => fn arrange(codec: &Codec, d: usize, qi: &[i8], arranged: &mut [i32]);
         scan::query15 => fn query15(q: &[f32], step: &[f32], qi: &mut [i16]) -> f32;
-        scan::keyscan => fn keyscan(codec: &Codec, d: usize, tiles: &[u8], tokens: usize, q: Queries<'_>, out: &mut [i32]);
+        seven::keyscan => fn keyscan(codec: &Codec, d: usize, tiles: &[u8], tokens: usize, q: Queries<'_>, out: &mut [i32]);
         scan::keyscan15 => fn keyscan15(
             codec: &Codec, d: usize, tiles: &[u8], tokens: usize, q: &[i16], out: &mut [i32]
         );
@@ -66,6 +80,7 @@ impl Kernels for Avx2 {
         body::maximum => fn maximum(t: &[f32]) -> f32;
         body::exponentials => fn exponentials(t: &mut [f32], maximum: f32, stripes: &mut [f32; 16], phase: usize);
         rows::dots => fn dots(q: &[f32], d: usize, x: Fp16Rows<'_>, t: &mut [f32], t_stride: usize);
+        rows::dot_each => fn dot_each(q: &[f32], stride: usize, x: &[u8], out: &mut [f32]);
         rows::weighted => fn weighted(p: &[f32], p_stride: usize, d: usize, x: Fp16Rows<'_>, acc: &mut [f32]);
         body::logits => fn logits(sum: &[i32], su: &[f32], factor: f32, t: &mut [f32]);
         body::add_logits => fn add_logits(sum: &[i32], su: &[f32], factor: f32, t: &mut [f32]);

@@ -41,27 +41,34 @@ fn hadamard(x: &mut [f32], block: usize) {
     }
     if block > 16 {
         for x in x.chunks_exact_mut(block) {
-            far_stages(x);
+            stages::<8>(x, 16);
         }
     }
 }
 
-/// The stages of 16 and more, up to three in one pass.
+/// The stages of `h` numbers and more, among up to `MOST` numbers in one pass.
+#[inline]
 #[target_feature(enable = "avx2")]
-fn far_stages(x: &mut [f32]) {
-    let mut h = 16;
+pub fn stages<const MOST: usize>(x: &mut [f32], mut h: usize) {
     while h < x.len() {
-        let ways = (x.len() / h).min(8);
+        let ways = (x.len() / h).min(MOST);
         for x in x.chunks_exact_mut(ways * h) {
-            for c in (0..h).step_by(8) {
-                match ways {
-                    2 => butterflies::<2>(x, h, c),
-                    4 => butterflies::<4>(x, h, c),
-                    _ => butterflies::<8>(x, h, c),
-                }
+            match ways {
+                2 => columns::<2>(x, h),
+                4 => columns::<4>(x, h),
+                8 => columns::<8>(x, h),
+                _ => columns::<MOST>(x, h),
             }
         }
         h *= ways;
+    }
+}
+
+#[inline(never)] // each with registers of its own
+#[target_feature(enable = "avx2")]
+fn columns<const WAYS: usize>(x: &mut [f32], h: usize) {
+    for c in (0..h).step_by(8) {
+        butterflies::<WAYS>(x, h, c);
     }
 }
 

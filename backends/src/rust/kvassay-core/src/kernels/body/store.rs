@@ -1,5 +1,6 @@
 //! Tokens to codes and queries to integers: conversion, transform, codes, scales, packing.
 
+use super::attend::largest;
 use crate::arith::{d16, rne};
 use crate::codec::{Codec, Span};
 use crate::half;
@@ -298,7 +299,13 @@ pub fn pack_values(
 
 #[inline(always)]
 pub fn query8(z: &[f32], qi: &mut [i8]) -> f32 {
-    let a = z.iter().fold(0.0f32, |a, z| if z.abs() > a { z.abs() } else { a });
+    let mut most = [0.0f32; 16];
+    for z in z.as_chunks::<16>().0 {
+        for i in 0..16 {
+            most[i] = if z[i].abs() > most[i] { z[i].abs() } else { most[i] };
+        }
+    }
+    let a = largest(most);
     if a == 0.0 {
         qi.fill(0);
         return 0.0;
@@ -318,7 +325,14 @@ pub(super) fn rne_bits(x: f32) -> i32 {
 
 #[inline(always)]
 pub fn query15(q: &[f32], step: &[f32], qi: &mut [i16]) -> f32 {
-    let a = q.iter().zip(step).fold(0.0f32, |a, (q, s)| if (q * s).abs() > a { (q * s).abs() } else { a });
+    let mut most = [0.0f32; 16];
+    for (q, step) in q.as_chunks::<16>().0.iter().zip(step.as_chunks::<16>().0) {
+        for i in 0..16 {
+            let z = (q[i] * step[i]).abs();
+            most[i] = if z > most[i] { z } else { most[i] };
+        }
+    }
+    let a = largest(most);
     if a == 0.0 {
         qi.fill(0);
         return 0.0;
