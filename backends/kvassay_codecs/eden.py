@@ -40,6 +40,7 @@ class EdenBiased(Rotated):
     paper = "arXiv 2108.08842, section 3"
     granularity = "vector"
     claim = "squared error D of Lloyd-Max at large d"
+    label = "corroborated"
     scale = "biased"
 
     def _multiplier(self, y: F32, q: F32) -> F32:

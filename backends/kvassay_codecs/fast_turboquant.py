@@ -17,6 +17,7 @@ class FastTurboQuant(TurboQuantMSE):
     paper = "arXiv 2504.19874, Algorithm 1, with a Hadamard rotation"
     granularity = "vector"
     claim = "as TurboQuant on Gaussian input"
+    label = "corroborated"
 
     def __init__(self, *, rotation: str = "one-round", **common: Any) -> None:
         super().__init__(rotation=rotation, **common)

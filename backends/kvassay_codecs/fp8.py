@@ -24,6 +24,7 @@ class FP8(Codec):
     paper = "arXiv 2209.05433, table 1; vLLM's fp8 caches"
     granularity = "number, scale a head or tensor"
     claim = "half the memory of fp16"
+    label = "corroborated"
     rates = (8.0,)
     dtype: ClassVar[Any]
     #: The largest number of the format.

@@ -30,6 +30,7 @@ class RaBitQ(Codec):
     paper = "arXiv 2405.12497, Theorem 3.2; arXiv 2409.09913, section 3.2"
     granularity = "vector"
     claim = "unbiased, error of order 1 / sqrt(d), asymptotically optimal"
+    label = "corroborated: unbiased; else claimed by its authors"
     rates = (4.0, 1.0, 2.0, 3.0, 5.0, 6.0)
 
     def __init__(self, *, scale: str | None = None, rotation: str = "dense", **common: Any) -> None:

@@ -297,7 +297,9 @@ def _check_stages(records: Iterable[Record], book: Rulebook) -> None:
 
 def _problem(records: Sequence[Record], question: Question, verdicts: Sequence[Verdict]) -> str:
     """Why there is nothing to judge: a gate that measured nothing fails."""
-    if not any(record.suite != RUN and record.comparisons > 0 for record in records):
+    crashed = any(r.check == "run.errors" and r.comparisons > 0 and r.value > 0 for r in records)
+    measured = any(record.suite != RUN and record.comparisons > 0 for record in records)
+    if not (measured or crashed):
         return "nothing was measured: no record with a comparison"
     if not question.targets:
         return "no backend to judge: none runs here, or none was recorded"

@@ -13,7 +13,8 @@ from typing import Protocol
 
 import numpy as np
 
-from .protocol import Backend, FloatArray, Support
+from .errors import UnsupportedError
+from .protocol import Backend, Cache, FloatArray, Support
 from .spec import Spec
 
 
@@ -88,3 +89,11 @@ class OwnFormatBackend(Backend):
     def supports(self, spec: Spec) -> Support:
         """Never: its formats are its own."""
         return Support(False, f"{self.name} stores formats of its own: kvassay foreign")
+
+    def prepare(self, spec: Spec, threads: int = 1) -> Cache:
+        """Refused: see `prepare_own`."""
+        raise UnsupportedError(self.supports(spec).reason)
+
+    def restore_bytes(self, spec: Spec, data: bytes, threads: int = 1) -> Cache:
+        """Refused: such a backend has no dumps of this project."""
+        raise UnsupportedError(self.supports(spec).reason)

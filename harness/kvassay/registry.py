@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import EntryPoints, entry_points
 from typing import Any, Final
 
-from .errors import RegistryError, UnavailableError, UnknownBackendError
+from .errors import KvassayError, RegistryError, UnavailableError, UnknownBackendError
+from .own_formats import OwnFormatBackend
 from .protocol import PROTOCOL_VERSION, Availability, Backend, BackendProvider
 from .signatures import mismatches
 from .suggest import did_you_mean
@@ -95,7 +98,9 @@ def _offered(name: str) -> BackendProvider:
     points = [point for point in _points(BACKEND_GROUP) if point.name == name]
     if len(points) > 1:
         raise RegistryError(f"two packages offer a backend named {name!r}; uninstall one")
-    return _as_provider(name, points[0].load())
+    with _others_code(name, f"importing {points[0].value}"):
+        found = points[0].load()
+    return _as_provider(name, found)
 
 
 def backends_of(package: str) -> list[str]:
@@ -124,7 +129,21 @@ def _normal(name: str) -> str:
 
 def backends() -> dict[str, dict[str, Availability]]:
     """Every backend and variant with its availability."""
-    return {name: dict(found.variants()) for name, found in providers().items()}
+    return {name: variants_of(found) for name, found in providers().items()}
+
+
+def variants_of(found: BackendProvider) -> dict[str, Availability]:
+    """The variants of a provider, best first; RegistryError where it does not list them so."""
+    with _others_code(found.name, "variants()"):
+        states = found.variants()
+    if not isinstance(states, Mapping) or not all(
+        isinstance(key, str) and isinstance(state, Availability) for key, state in states.items()
+    ):
+        raise RegistryError(
+            f"backend {found.name!r}: variants() returned {states!r}, no mapping of names to "
+            f"Availability"
+        )
+    return dict(states)
 
 
 def usual(known: Mapping[str, BackendProvider]) -> list[str]:
@@ -139,11 +158,12 @@ def load(name: str, variant: str | None = None) -> Backend:
     Raises UnknownBackendError for unknown names, UnavailableError where it cannot run here.
     """
     found = provider(name)
-    variants = found.variants()
+    variants = variants_of(found)
     if variant is None:
         variant = next((key for key, state in variants.items() if state.runs), None)
         if variant is None:
-            reasons = "; ".join(f"{key}: {_say(state)}" for key, state in variants.items())
+            states = (f"{key}: {_say(state)}" for key, state in variants.items())
+            reasons = "; ".join(states) or "it lists none"
             raise UnavailableError(f"backend {name!r} has no variant that runs here ({reasons})")
     if variant not in variants:
         raise UnknownBackendError(
@@ -152,8 +172,10 @@ def load(name: str, variant: str | None = None) -> Backend:
     state = variants[variant]
     if not state.runs:
         raise UnavailableError(f"backend {name!r}, variant {variant!r}: {_say(state)}")
-    backend = found.load(variant)
+    with _others_code(name, f"load({variant!r})"):
+        backend = found.load(variant)
     _check_class(name, type(backend), Backend)
+    _check_promise(name, backend)
     if backend.variant != variant:
         raise UnavailableError(
             f"backend {name!r} was asked for variant {variant!r} but loaded {backend.variant!r}"
@@ -171,7 +193,22 @@ def _from_path(name: str) -> BackendProvider:
         found = getattr(importlib.import_module(module_name), attribute)
     except (ImportError, AttributeError, ValueError) as error:
         raise UnknownBackendError(f"cannot import backend {name!r}: {error}") from error
+    except (Exception, SystemExit) as error:  # somebody's own module may raise anything
+        said = f"cannot import backend {name!r}: {type(error).__name__}: {error}"
+        raise UnknownBackendError(said) from error
     return _as_provider(name, found)
+
+
+@contextmanager
+def _others_code(name: str, what: str) -> Iterator[None]:
+    """Around a call of somebody's own code: what it raises names the backend and the call."""
+    try:
+        yield
+    except KvassayError:
+        raise
+    except Exception as error:
+        said = f"backend {name!r}: {what} raised {type(error).__name__}: {error}"
+        raise RegistryError(said) from error
 
 
 def _as_provider(name: str, found: Any) -> BackendProvider:
@@ -179,7 +216,8 @@ def _as_provider(name: str, found: Any) -> BackendProvider:
         _check_class(name, found, Backend)
         found = ClassProvider(name, found)
     elif inspect.isclass(found) and issubclass(found, BackendProvider):
-        found = found()
+        with _others_code(name, f"{found.__name__}()"):
+            found = found()
     _check(found, name)
     return found  # type: ignore[no-any-return]
 
@@ -191,7 +229,7 @@ def _check(found: Any, name: str) -> None:
         )
     if found.protocol != PROTOCOL_VERSION:
         raise RegistryError(
-            f"backend {name!r} speaks protocol {found.protocol}, "
+            f"backend {name!r} speaks protocol {found.protocol!r}, "
             f"this kvassay speaks {PROTOCOL_VERSION}"
         )
     _check_class(name, type(found), BackendProvider)
@@ -203,3 +241,24 @@ def _check_class(name: str, cls: type, base: type) -> None:
             f"backend {name!r}: {cls.__name__} cannot be used as a {base.__name__}: "
             f"{'; '.join(wrong)}"
         )
+
+
+def _check_promise(name: str, backend: Backend) -> None:
+    """RegistryError for a backend that promises neither bits nor a bound that means something."""
+    if backend.exact is True:
+        return
+    if isinstance(backend, OwnFormatBackend):
+        bounds: list[float | None] = [one.bound for one in backend.formats.values()]
+    else:
+        bounds = [backend.bound]
+    for bound in bounds:
+        if backend.exact is not False or not _is_bound(bound):
+            raise RegistryError(
+                f"backend {name!r}: exact is {backend.exact!r} and bound is {bound!r}; it needs "
+                f"exact = True, or exact = False and a bound that is positive and finite"
+            )
+
+
+def _is_bound(bound: object) -> bool:
+    """Whether it is a positive, finite number."""
+    return isinstance(bound, (int, float)) and bound is not True and 0 < bound < math.inf

@@ -18,7 +18,7 @@ from .gate import RUN, Question
 from .machine import availability_records, machine_record
 from .pool import IsolatedPool, WorkerDied, WorkerTimeout, default_jobs
 from .records import Record
-from .registry import provider
+from .registry import provider, variants_of
 from .resuming import build_of, done_record
 from .suite import Concluding, Depth, Request, Suite, Target, Task, suites
 
@@ -323,7 +323,7 @@ def _marked(target: Target | None, records: Sequence[Record]) -> Sequence[Record
     if target is None:
         return records
     try:
-        state = provider(target.backend).variants().get(target.variant)
+        state = variants_of(provider(target.backend)).get(target.variant)
     except UnknownBackendError:  # records are no less true for it
         return records
     if state is None or state.status != "emulated":

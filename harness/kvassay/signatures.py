@@ -19,7 +19,7 @@ def mismatches(cls: type, base: type) -> list[str]:
     for name, declared in vars(base).items():
         if name.startswith("_") or name in missing or not inspect.isfunction(declared):
             continue
-        own = getattr(cls, name)
+        own = getattr(cls, name, None)
         if not callable(own):
             wrong.append(f"{name} is no method")
         elif reason := _differs(own, declared):

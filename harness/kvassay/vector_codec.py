@@ -90,6 +90,8 @@ class VectorCodec(ABC):
     granularity: ClassVar[str]
     #: What the paper says of its accuracy.
     claim: ClassVar[str]
+    #: What became of that claim here (docs/add-a-backend.md, how claims are labelled).
+    label: ClassVar[str] = "claimed by its authors"
     #: The rates that `bits` may have, the method's own default first.
     rates: ClassVar[tuple[float, ...]]
 

@@ -15,13 +15,13 @@ from kvassay_backends.wasm.layout import layout, signatures
 from kvassay_backends.wasm.module import EXTRAS
 
 #: Where the texts, the info and the heap of a made module lie.
-_INFO: Final = 1024
+INFO: Final = 1024
 _NAME: Final = 1100
 _HEAP: Final = 4096
 
 #: Bodies of functions that make a module credible up to the point where it fails.
 HONEST: Final = {
-    "kv_get_info": f"i32.const {_INFO}",
+    "kv_get_info": f"i32.const {INFO}",
     "kv_variant_name": f"i32.const {_NAME}",
     # a bump allocator over the first pages: enough for a trial
     "kv_wasm_alloc": """global.get $top global.get $top local.get 0 i32.add i32.const 63 i32.add
@@ -74,6 +74,6 @@ def _text(bodies: dict[str, str], extra: str) -> str:
     data = "".join(f"\\{byte:02x}" for byte in info)
     return f"""(module {extra} (memory (export "memory") 2)
         (global $top (mut i32) (i32.const {_HEAP}))
-        (data (i32.const {_INFO}) "{data}")
+        (data (i32.const {INFO}) "{data}")
         (data (i32.const {_NAME}) "hostile\\00")
         {" ".join(functions)})"""

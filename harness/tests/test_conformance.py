@@ -67,3 +67,16 @@ def test_the_suites_run_under_pytest(site: Path) -> None:
     done = elsewhere(site, "pytest", *suite, *asked, "-k", "page")
     assert done.returncode == 0, done.stdout + done.stderr
     assert int(re.findall(r"(\d+) passed", done.stdout)[0]) >= 1
+
+
+def test_a_class_in_the_folder_one_works_in(site: Path) -> None:
+    """By the command itself: `python -m pytest` would look there anyway."""
+    command = [str(Path(sys.executable).with_name("pytest")), "-p", "no:cacheprovider", "-q"]
+    suite = ("--pyargs", "kvassay_suites.parity", "--collect-only", "--depth", "quick")
+    asked = ("--backend", "mine:Mine", "--preset", "fp16")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    done = subprocess.run(
+        [*command, *suite, *asked], cwd=site, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "mine:Mine.numpy" in done.stdout

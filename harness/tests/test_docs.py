@@ -8,9 +8,12 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
+from typer.main import get_command
+
+from kvassay.cli import app
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 PAGES: Final = [
@@ -19,6 +22,8 @@ PAGES: Final = [
 ]
 _LINK: Final = re.compile(r"\]\(([^)\s]+)\)")
 _PYTHON: Final = re.compile(r"^```python\n(.*?)^```$", re.M | re.S)
+#: Lines of blocks, indented or fenced; prose that starts a line with the name has a verb there.
+_COMMAND: Final = re.compile(r"^(?:    )?kvassay (?!assays\b|-)([a-z].*)$", re.M)
 _FENCE: Final = re.compile(r"^```.*?^```$", re.M | re.S)
 
 
@@ -56,6 +61,30 @@ def test_a_dead_link_is_found(tmp_path: Path) -> None:
     assert dead_links(page, text) == ["#another", "gone.md"]
 
 
+def unknown_words(text: str) -> list[str]:
+    """Commands of kvassay in blocks of a page, and options of theirs, that do not exist."""
+    group: Any = get_command(app)
+    wrong: list[str] = []
+    for line in _COMMAND.findall(text):
+        words = re.split(r"\s{2,}|\s#", line)[0].replace("[", "").replace("]", "").split()
+        for name in words[0].split("|"):
+            known = group.commands.get(name)
+            options = {option for one in known.params for option in one.opts} if known else set()
+            asked = {word.partition("=")[0] for word in words if word.startswith("-")}
+            wrong += [f"kvassay {name}"] if known is None else sorted(asked - options)
+    return wrong
+
+
+def test_commands_and_options_in_blocks_exist() -> None:
+    found = {str(page): unknown_words(page.read_text(encoding="utf-8")) for page in PAGES}
+    assert not {page: wrong for page, wrong in found.items() if wrong}
+    assert sum(len(_COMMAND.findall(page.read_text(encoding="utf-8"))) for page in PAGES) > 60
+    text = (
+        "    kvassay gaet  judge\nkvassay gate --bakcend x --quick   # why\nkvassay plan --json\n"
+    )
+    assert unknown_words(text) == ["kvassay gaet", "--bakcend"]
+
+
 @pytest.mark.long
 def test_the_site_builds_and_a_dead_link_stops_it(tmp_path: Path) -> None:
     if find_spec("mkdocs") is None or find_spec("mkdocstrings") is None:
@@ -75,6 +104,9 @@ def test_the_site_builds_and_a_dead_link_stops_it(tmp_path: Path) -> None:
     for name in (
         *("kvassay.protocol.Backend", "kvassay_backends.lifecycle.LifecycleBackend"),
         *("kvassay.spec.Spec", "kvassay.vector_codec.VectorCodec", "kvassay.records.Record"),
+        *("kvassay.own_formats.OwnFormatBackend", "kvassay.statistics.holm.holm"),
+        *("kvassay.captured.reader.open_captured", "kvassay.hf.cache.KvassayCache"),
+        "kvassay.retrieval.index.Index",
     ):
         assert f'id="{name}"' in api, name
     (tmp_path / "docs").unlink()

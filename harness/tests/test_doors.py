@@ -12,7 +12,7 @@ import pytest
 import kvassay
 from kvassay import registry
 from kvassay.cli import run
-from kvassay.errors import RegistryError, UnavailableError, UnknownBackendError
+from kvassay.errors import ModelError, RegistryError, UnavailableError, UnknownBackendError
 from kvassay.gate import Question
 from kvassay.protocol import (
     PROTOCOL_VERSION,
@@ -96,6 +96,104 @@ def test_signatures_are_checked_when_a_class_is_named(cls: type[Backend], said: 
     assert said in str(raised.value)
 
 
+class NoBound(Plain):
+    exact = False
+
+
+class ImmeasurableBound(Plain):
+    exact, bound = False, float("nan")
+
+
+class NegativeBound(Plain):
+    exact, bound = False, -1e-3
+
+
+class BoundInWords(Plain):
+    exact, bound = False, "small"  # type: ignore[assignment]
+
+
+class NoDevice(Plain):
+    def __init__(self) -> None:
+        raise RuntimeError("no device 0")
+
+
+class Provider(BackendProvider):
+    name = "provider"
+
+    def variants(self) -> dict[str, Availability]:
+        return {"scalar": Availability("ready")}
+
+    def load(self, variant: str) -> Backend:
+        return Plain()
+
+
+class NoDriver(Provider):
+    def variants(self) -> dict[str, Availability]:
+        raise OSError("no driver")
+
+
+class ListOfNames(Provider):
+    def variants(self) -> dict[str, Availability]:
+        return ["scalar"]  # type: ignore[return-value]
+
+
+class LoadsNothing(Provider):
+    def load(self, variant: str) -> Backend:
+        return None  # type: ignore[return-value]
+
+
+class WithArguments(Provider):
+    def __init__(self, device: int) -> None:
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize(
+    ("cls", "said"),
+    [
+        (NoBound, "exact is False and bound is None; it needs exact = True, or exact = False and"),
+        (ImmeasurableBound, "bound is nan"),
+        (NegativeBound, "bound is -0.001"),
+        (BoundInWords, "bound is 'small'"),
+        (NoDevice, "load('scalar') raised RuntimeError: no device 0"),
+        (NoDriver, "variants() raised OSError: no driver"),
+        (ListOfNames, "variants() returned ['scalar'], no mapping of names to Availability"),
+        (LoadsNothing, "NoneType cannot be used as a Backend"),
+        (WithArguments, "WithArguments() raised TypeError"),
+    ],
+)
+def test_what_is_no_backend_is_refused_with_the_reason(cls: type[Any], said: str) -> None:
+    with pytest.raises(RegistryError) as raised:
+        registry.load(f"{__name__}:{cls.__name__}")
+    assert said in str(raised.value)
+
+
+@pytest.mark.parametrize("cls", [NoDriver, NoBound])  # refused here, and in a worker
+def test_the_gate_says_so_in_one_line(cls: type[Any], capsys: Capture) -> None:
+    name = f"{__name__}:{cls.__name__}"
+    assert gate("--backend", name, "--suite", "parity", "--depth", "quick") == 2
+    error = capsys.readouterr().err.strip()
+    assert error.startswith(f"error: backend {name!r}") or "error: backend 'provider'" in error
+    assert "\n" not in error
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("def broken(:", "SyntaxError: invalid syntax"),
+        ("raise RuntimeError('at import')", "RuntimeError: at import"),
+        ("import sys; sys.exit(3)", "SystemExit: 3"),
+        ("import absent_package", "No module named 'absent_package'"),
+    ],
+)
+def test_a_module_that_cannot_be_imported(
+    source: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "unimportable.py").write_text(source, encoding="utf-8")
+    with pytest.raises(UnknownBackendError, match=f"cannot import backend .*{said}"):
+        registry.provider("unimportable:Mine")
+
+
 def test_what_the_protocol_allows_is_accepted() -> None:
     assert mismatches(Plain, Backend) == mismatches(More, Backend) == []
     assert registry.provider(f"{__name__}:More").variants() == {"scalar": Availability("ready")}
@@ -127,6 +225,14 @@ def test_a_duplicate_name_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "_points", lambda _: EntryPoints(twice))
     with pytest.raises(RegistryError, match="two packages offer a backend named 'two'"):
         registry.provider("two")
+
+
+def test_an_installed_package_that_cannot_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    point = EntryPoint("theirs", "absent_package:Theirs", registry.BACKEND_GROUP)
+    monkeypatch.setattr(registry, "_points", lambda _: EntryPoints([point]))
+    said = "'theirs': importing absent_package:Theirs raised ModuleNotFoundError"
+    with pytest.raises(RegistryError, match=said):
+        registry.providers()
 
 
 def test_a_door_that_does_not_exist() -> None:
@@ -177,6 +283,19 @@ def test_no_variant_for_this_cpu_is_no_rejection(
     monkeypatch.setattr("kvassay.cli.files.provider", lambda name: Foreign())
     assert gate("--library", str(path)) == 2
     assert "no variant for this CPU (sve: this CPU has no SVE)" in capsys.readouterr().err
+
+
+def test_a_model_that_is_not_installed_is_no_fault_of_a_backend(
+    capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def absent(name: str) -> Path:
+        raise ModelError(f"the default model {name} is not installed: run `pip install it`")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("kvassay.models.locate", absent)
+    assert gate("--backend", "reference", "--suite", "quality", "--quick") == 2
+    assert "smollm2-135m is not installed: run `pip install it`" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
 
 
 def test_judging_baselines_is_asked_for_by_name(capsys: Capture) -> None:

@@ -79,6 +79,11 @@ def test_nothing_to_judge_is_a_failure(
     assert problem in judgement.problem
 
 
+def test_what_crashed_in_everything_is_rejected_not_unmeasured() -> None:
+    judgement = judge([make("run.errors", 3.0, stage="", n=3)], question())
+    assert (judgement.exit_status, judgement.problem) == (1, "")
+
+
 def test_no_records_at_all_is_a_failure() -> None:
     assert judge([]).exit_status == 2
 

@@ -153,11 +153,23 @@ def test_a_library_without_the_functions(wrap: Wrap) -> None:
 
 
 def test_a_library_that_hangs(wrap: Wrap, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(provider, "PROBE_SECONDS", 4)
+    monkeypatch.setattr(provider, "PROBE_SECONDS", 1)  # counted from when a variant is tried
     states = wrap(HANGS).variants()
-    assert set(states.values()) == {Availability("broken", "did not finish within 4 s")}
+    assert set(states.values()) == {Availability("broken", "did not finish within 1 s")}
     own = LibraryBackendProvider("native").variants()  # without those that only an emulator runs
     assert set(states) == set(own)  # each was given its own time
+
+
+def test_a_library_that_hangs_when_it_is_loaded(
+    wrap: Wrap, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(provider, "START_SECONDS", 1)
+    states = wrap(
+        "#include <unistd.h>\n__attribute__((constructor)) static void c(void) {pause();}"
+    )
+    assert dict(states.variants()) == {
+        "scalar": Availability("broken", "did not finish within 1 s")
+    }
 
 
 def test_one_variant_crashes_and_the_others_are_used(wrap: Wrap) -> None:

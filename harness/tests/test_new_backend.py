@@ -17,10 +17,11 @@ from kvassay.cli import run
 from kvassay.skeleton import KINDS, Kind, files_of, write_skeleton
 from kvassay.suite import Target
 
-#: What the gate asks of each in seconds: bits of pages, a whole life, identities, faults.
+#: What the gate asks of each in seconds: bits of pages, a whole life, identities, faults, memory.
 PROBES = (
     Probe("parity", "^page:"),
     Probe("correctness", "^(identity|faults)"),
+    Probe("memory", "scratch$"),
 )
 
 
@@ -34,10 +35,12 @@ def backend(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
 def test_each_kind_is_built_and_passes(backend: str) -> None:
     loaded = kvassay.load(backend)
     assert (loaded.exact, loaded.bound) == (False, 1e-5)
-    for probe in PROBES:
+    own = (Probe("wasm", "(instructions|cap that is reached)$"),)
+    for probe in PROBES + own * backend.startswith("wasm:"):
         verdict = verdict_of(Target(backend, loaded.variant), probe, preset="fp16")
         assert not verdict.named("reject"), tell(verdict)
-        measured = {"parity.relative_error", "correctness.faults", "correctness.distortion_ratio"}
+        measured = {"parity.relative_error", "correctness.faults", "memory.scratch_growth"}
+        measured |= {"wasm.fuel_unsteady"}
         assert measured & set(verdict.named("pass"))
     refused = loaded.supports(
         kvassay.preset("turbo", layers=1, kv_heads=1, query_heads=1, head_dim=64)
@@ -85,7 +88,8 @@ def test_its_own_test_passes_and_fails(tmp_path: Path, monkeypatch: pytest.Monke
     assert good.returncode == 0, good.stdout + good.stderr
     source = folder / "mine.py"
     text = source.read_text(encoding="utf-8")
-    source.write_text(text.replace("weights /= ", "weights /= 1.0001 * "), encoding="utf-8")
+    assert "sums / total" in text
+    source.write_text(text.replace("sums / total", "sums / (1.0001 * total)"), encoding="utf-8")
     bad = outcome()
     assert bad.returncode == 1
     assert "parity.relative_error" in bad.stdout

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hostile import FAULTS, HONEST, make
+from hostile import FAULTS, HONEST, INFO, make
 
 from kvassay.cli import run
 from kvassay.errors import UnavailableError
@@ -57,6 +57,23 @@ def test_a_lying_allocator_is_caught_before_anything_is_written(tmp_path: Path) 
 def test_an_info_outside_of_memory(tmp_path: Path) -> None:
     with pytest.raises(ModuleFault, match="outside of linear memory"):
         backend_of(make(tmp_path, "lying info"))
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        (0, 7, "abi_version is 7, this kvassay needs 1"),
+        (8, 1, "page_version is 1, this kvassay needs 2"),
+        (16, 2, "promises neither bits"),  # the flag of a whole cache alone
+        (16, 10, "promises neither bits"),  # a bound, and no function that says which
+    ],
+)
+def test_another_version_and_no_promise_are_refused(
+    tmp_path: Path, field: int, value: int, said: str
+) -> None:
+    body = f"i32.const {INFO + field} i32.const {value} i32.store i32.const {INFO}"
+    with pytest.raises(UnavailableError, match=said):
+        backend_of(make(tmp_path, "other", {"kv_get_info": body}))
 
 
 def test_sizes_that_cannot_be_are_never_allocated_here(tmp_path: Path) -> None:

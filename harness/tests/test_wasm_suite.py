@@ -147,9 +147,9 @@ def test_work_that_differs_between_runs_is_unsteady(plant: Any) -> None:
     real = measure.count
     counts: Iterator[int] = iter(range(2))
 
-    def counted(loaded: Any) -> dict[str, int]:
+    def counted(loaded: Any, preset: str) -> dict[str, int]:
         loaded.drift += next(counts)
-        return real(loaded)
+        return real(loaded, preset)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(measure, "count", counted)

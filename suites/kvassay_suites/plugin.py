@@ -11,6 +11,7 @@ The tasks are those the gate runs; a test fails where a task measures nothing or
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from functools import lru_cache
 
@@ -22,7 +23,7 @@ from kvassay.gate import RUN, Kind, applies
 from kvassay.presets import PRESETS
 from kvassay.protocol import Availability
 from kvassay.records import Record
-from kvassay.registry import provider, providers, usual
+from kvassay.registry import provider, providers, usual, variants_of
 from kvassay.required import check_required
 from kvassay.rules import Rule, evaluate, matches, rulebook
 from kvassay.suite import Request, Suite, Target, Task
@@ -111,7 +112,10 @@ _ASKED = pytest.StashKey[Request]()
 def _variants(config: pytest.Config) -> dict[str, dict[str, Availability]]:
     if _KNOWN not in config.stash:
         names = config.getoption("--backend") or usual(providers())
-        config.stash[_KNOWN] = {name: dict(provider(name).variants()) for name in names}
+        here = str(config.invocation_params.dir)
+        if any(":" in name for name in names) and here not in sys.path:
+            sys.path.insert(0, here)  # module:Class of the folder one works in
+        config.stash[_KNOWN] = {name: variants_of(provider(name)) for name in names}
     return config.stash[_KNOWN]
 
 

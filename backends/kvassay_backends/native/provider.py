@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -22,7 +23,11 @@ from .kernel_backend import open_backend
 
 #: How a library that cannot be asked for its variants is listed: the one that all have.
 PORTABLE: Final = "scalar"
+#: For each thing that a library is asked in a child process; starting it has a limit of its own,
+#: since on a busy machine that takes longer than any answer.
 PROBE_SECONDS: Final = 60
+START_SECONDS: Final = 120
+_LOOK_AGAIN: Final = 0.2
 #: Environment variable with what was probed already, by file (JSON).
 PROBED: Final = "KVASSAY_PROBED"
 
@@ -132,23 +137,42 @@ def _run_probe(path: Path, skip: list[str]) -> tuple[list[dict[str, Any]], str]:
     """The lines that the child wrote and how it died, "" if it did not."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     with tempfile.TemporaryDirectory(prefix="kvassay-probe-") as folder:
-        out = Path(folder) / "out.jsonl"
+        out, said = Path(folder) / "out.jsonl", Path(folder) / "stderr"
+        out.touch()
         command = [sys.executable, "-m", f"{__package__}.probe", str(path), str(out), *skip]
-        try:
-            done = subprocess.run(
-                command, env=environment, capture_output=True, timeout=PROBE_SECONDS, cwd=folder
+        with said.open("wb") as stderr:
+            quiet = subprocess.DEVNULL
+            child = subprocess.Popen(
+                command, env=environment, stdin=quiet, stdout=quiet, stderr=stderr, cwd=folder
             )
-            died = _cause_of_death(done)
+            died = _watch(child, out) or _cause_of_death(child.returncode, said)
+        lines = out.read_text(encoding="utf-8").splitlines()
+    return [json.loads(line) for line in lines], died
+
+
+def _watch(child: subprocess.Popen[bytes], out: Path) -> str:
+    """Wait until the child ends; kill it, and say so, where it writes no further line in time."""
+    written, limit = 0, START_SECONDS
+    deadline = time.monotonic() + limit
+    while True:
+        try:
+            child.wait(_LOOK_AGAIN)
+            return ""
         except subprocess.TimeoutExpired:
-            died = f"did not finish within {PROBE_SECONDS} s"
-        text = out.read_text(encoding="utf-8") if out.is_file() else ""
-    return [json.loads(line) for line in text.splitlines()], died
+            size = out.stat().st_size
+            if size != written:
+                written, limit = size, PROBE_SECONDS
+                deadline = time.monotonic() + limit
+            elif time.monotonic() > deadline:
+                child.kill()
+                child.wait()
+                return f"did not finish within {limit} s"
 
 
-def _cause_of_death(done: subprocess.CompletedProcess[bytes]) -> str:
-    if done.returncode == 0:
+def _cause_of_death(status: int, said: Path) -> str:
+    if status == 0:
         return ""
-    if done.returncode < 0:
-        return f"killed by {signal.Signals(-done.returncode).name}"
-    last = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:]
-    return f"exit status {done.returncode}: {''.join(last)}"
+    if status < 0:
+        return f"killed by {signal.Signals(-status).name}"
+    last = said.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
+    return f"exit status {status}: {''.join(last)}"

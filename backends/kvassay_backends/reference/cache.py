@@ -305,9 +305,13 @@ def _computing(work: Callable[[], _T]) -> _T:
         with np.errstate(under="ignore"):
             return work()
     except MemoryError as error:
-        raise CacheMemoryError(
-            f"reference: {error or 'out of memory'}; the cache is as it was"
-        ) from None
+        refused = CacheMemoryError(
+            f"reference: {error or 'out of memory'}; the cache is as it was",
+            asked=getattr(error, "asked", None),
+            left=getattr(error, "left", None),
+        )
+    # Not inside of `except`: there it would keep the frames of the work, and the memory they hold.
+    raise refused
 
 
 def _nearest(n: int, longest: int, allowed: Callable[[int], bool]) -> tuple[int, ...]:

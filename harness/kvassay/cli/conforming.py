@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ..gate import Question
-from ..registry import backends_of, load, provider
+from ..registry import backends_of, load, provider, variants_of
 from ..runner import DEFAULT_TIMEOUT
 from ..suite import Depth
 from .judging import DEFAULT_MODEL, Execution, Outputs, check_judge_named, measure
@@ -56,7 +56,7 @@ def conformance(
     )
     for name in names:
         found = provider(name)
-        states = found.variants()
+        states = variants_of(found)
         ready = next(key for key, state in states.items() if state.runs)
         loaded = load(name, ready)
         promise = "exact" if loaded.exact else f"bounded by {loaded.bound:g}"

@@ -9,7 +9,7 @@ from typing import Final
 
 from ..errors import KvassayError, UnavailableError
 from ..records import Record
-from ..registry import provider
+from ..registry import provider, variants_of
 from ..suite import Target
 
 #: The schemes under which the registry finds what loads a file, and how each is first tried.
@@ -58,7 +58,7 @@ def try_files(files: Mapping[str, Iterable[Path]]) -> tuple[list[str], list[Reje
         if not path.is_file():
             raise KvassayError(f"--{scheme}: no file {path}")
         name = f"{scheme}:{path.resolve()}"
-        states = dict(provider(name).variants())
+        states = variants_of(provider(name))
         for variant, state in states.items():
             if state.status == "missing-package":
                 raise UnavailableError(f"--{scheme}: {state.reason}")

@@ -85,6 +85,9 @@ FOREIGN: Final = "foreign"
 #: The scope of a suite's own command: the narrowest that has its rules.
 OWN_SCOPE: Final[dict[str, Scope]] = {"performance": "full"}
 
+#: Suites that measure with the model: that it is not installed is no fault of a backend.
+WITH_MODEL: Final = frozenset({"quality", "foreign"})
+
 #: Suites that compare bits: an emulator changes none, while time and memory under it mean nothing.
 BITS: Final = ("parity",)
 
@@ -281,6 +284,8 @@ def measure(question: Question, how: Execution, rejected: Sequence[Rejected] = (
     for suite in found:
         if getattr(suite, "needs_tensors", False) and not request.tensors:
             raise KvassayError(f"suite {suite.name} needs captured tensors: give --tensors FILE")
+    if request.targets and any(suite.name in WITH_MODEL for suite in found):
+        _check_model(how.model)
     foreign = any(map(is_foreign, request.targets))
     if request.targets:
         plan = plan_tasks(found, request, how.timeout) if foreign else collect_tasks(found, request)
@@ -344,9 +349,14 @@ def _check_worth_running(question: Question, model: str) -> None:
             f"add a preset that is, or --judge-named"
         )
     if model != DEFAULT_MODEL:
-        from ..models import locate  # slow to import
+        _check_model(model)
 
-        locate(model)
+
+def _check_model(name: str) -> None:
+    """ModelError where the model is not there, with the line that installs it."""
+    from ..models import locate  # slow to import
+
+    locate(name)
 
 
 def _checked_tensors(path: Path | None) -> str:

@@ -9,7 +9,7 @@ from typing import Final
 from ..errors import KvassayError, SpecError, UnavailableError, UnknownBackendError
 from ..presets import PRESETS, preset
 from ..protocol import Availability
-from ..registry import REFERENCE, provider, providers, usual
+from ..registry import REFERENCE, provider, providers, usual, variants_of
 from ..required import check_required
 from ..suggest import did_you_mean
 from ..suite import Suite, Target, suites
@@ -35,7 +35,7 @@ def choose_targets(
     if any(":" in name for name in backends) and "" not in sys.path:
         sys.path.insert(0, "")  # module:Class of the folder one works in
     names = _unique(backends) or usual(providers())
-    known = {name: dict(provider(name).variants()) for name in names}
+    known = {name: variants_of(provider(name)) for name in names}
     if unknown := [v for v in variants if not any(v in found for found in known.values())]:
         options = {variant for found in known.values() for variant in found}
         raise UnknownBackendError(

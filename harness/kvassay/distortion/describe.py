@@ -17,6 +17,7 @@ HEAD: Final = (
     "granularity",
     "published",
     "claimed there",
+    "label",
     "default bits",
     "page bits, keys",
     "page bits, values",
@@ -24,14 +25,16 @@ HEAD: Final = (
     "attention KL gaussian",
 )
 #: Columns that are facts of the code, not measurements.
-STATIC: Final = 6
+STATIC: Final = 7
 
 
 def facts(name: str) -> tuple[str, ...]:
     """The static columns of a codec."""
     cls = codecs()[name]
     stored = re.sub(r"\s+", " ", (inspect.getdoc(cls) or "").partition("\n\n")[0])
-    return f"`{name}`", stored, cls.granularity, cls.paper, cls.claim, f"{cls.rates[0]:g}"
+    label = "-" if cls.claim.startswith("none") else cls.label
+    rate = f"{cls.rates[0]:g}"
+    return f"`{name}`", stored, cls.granularity, cls.paper, cls.claim, label, rate
 
 
 def measured(name: str, head_dim: int = 128) -> tuple[str, ...]:

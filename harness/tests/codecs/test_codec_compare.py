@@ -18,7 +18,7 @@ from kvassay.distortion.figures import check_baselines, ranked
 from kvassay.errors import InputError, KvassayError
 from kvassay.models import tiny, tiny_tokens
 from kvassay.protocol import FloatArray
-from kvassay.vector_codec import Encoded
+from kvassay.vector_codec import Encoded, codec
 from kvassay_codecs import family
 from kvassay_codecs.kivi import KIVI
 from kvassay_codecs.llama_cpp import Q4_0, Q8_0
@@ -186,3 +186,35 @@ def test_the_figures_of_the_docs_are_measured(name: str) -> None:
     printed = [float(cell) for cell in _rows()[name][STATIC:]]
     found = [float(cell) for cell in measured(name)]
     assert np.abs(np.divide(found, printed) - 1).max() < 0.05
+
+
+@pytest.mark.parametrize(
+    ("name", "claims", "digit"),
+    [
+        ("turboquant_mse", (0.36, 0.117, 0.03, 0.009), (0.01, 0.001, 0.01, 0.001)),
+        ("fast_turboquant", (0.36, 0.117, 0.03, 0.009), (0.01, 0.001, 0.01, 0.001)),
+        ("drive", (0.571,), (0.001,)),
+    ],
+)
+def test_what_is_called_corroborated_is(
+    name: str, claims: tuple[float, ...], digit: tuple[float, ...]
+) -> None:
+    """The claimed errors to the digits given, and 1 % for the sample."""
+    assert family[name].label == "corroborated"
+    gaussian = synthetic("gaussian", 128)
+    found = [
+        measure(codec(name, bits=bits, head_dim=128), gaussian).nmse
+        for bits in range(1, 1 + len(claims))
+    ]
+    off = np.abs(np.subtract(found, claims))
+    assert (off <= np.divide(digit, 2) + 0.01 * np.array(claims)).all(), found
+
+
+def test_claims_are_labelled_as_the_docs_say() -> None:
+    page = (DOCS.parent / "add-a-backend.md").read_text(encoding="utf-8")
+    for name in NAMES:
+        label = facts(name)[5]
+        assert label == "-" or all(
+            f"| {part.partition(' at ')[0].partition(':')[0].removeprefix('else ')} |" in page
+            for part in label.replace(";", ",").split(", ")
+        ), label

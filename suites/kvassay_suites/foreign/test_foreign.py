@@ -10,16 +10,17 @@ import numpy as np
 import pytest
 
 from kvassay.cli import run, selecting
-from kvassay.errors import KvassayError, UnsupportedError
+from kvassay.errors import KvassayError
 from kvassay.gate import Question, judge
 from kvassay.own_formats import OwnFormat, OwnFormatBackend, turned
 from kvassay.presets import preset
-from kvassay.protocol import Cache, FloatArray
+from kvassay.protocol import FloatArray
 from kvassay.records import Record
 from kvassay.spec import Spec
 from kvassay.suite import Request, Target
 from kvassay.vector_codec import codec
 
+from .. import parity
 from ..oracle import attend64
 from ..peers.ggml_backend import GgmlProvider
 from . import SUITE, measure, own, suite
@@ -42,12 +43,6 @@ class Blocks(OwnFormatBackend):
 
     def prepare_own(self, name: str, shape: Spec, threads: int = 1) -> BlocksCache:
         return BlocksCache(name, shape)
-
-    def prepare(self, spec: Spec, threads: int = 1) -> Cache:
-        raise UnsupportedError("formats of its own")
-
-    def restore_bytes(self, spec: Spec, data: bytes, threads: int = 1) -> Cache:
-        raise UnsupportedError("formats of its own")
 
 
 class BlocksCache:
@@ -228,6 +223,11 @@ def test_the_command_says_what_it_cannot_judge(
     assert "no formats of its own" in capsys.readouterr().err
     assert run(["foreign", "--backend", blocks, "--preset", "q8_1"]) == 2
     assert re.search("no format 'q8_1'.*q8_0", capsys.readouterr().err)
+
+
+def test_the_gate_leads_to_the_command() -> None:
+    with pytest.raises(KvassayError, match=r"none of parity's specs.* kvassay foreign"):
+        parity.suite.tasks(Request((target("Blocks"),), ("turbo",), depth="quick"))
 
 
 def test_without_llama_cpp_ggml_is_said_to_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:

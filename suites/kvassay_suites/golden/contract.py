@@ -1,4 +1,4 @@
-"""The numeric contract for turbo and fp16, one line of it after another, in float32.
+"""The numeric contract, one line of it after another, in float32: sums, transforms, codes, scales.
 
 Written from docs/numeric-contract.md to name every intermediate, not for speed, and without code of
 a backend. Only whole-array additions, multiplications, divisions and square roots of numpy are
@@ -23,7 +23,7 @@ F32 = NDArray[np.float32]
 Ints = NDArray[np.int64]
 ZERO, ROUNDER = np.float32(0), np.float32(12582912)
 LOG2E, LN2 = float.fromhex("0x1.71547652b82fep+0"), float.fromhex("0x1.62e42fefa39efp-1")
-QUERY_BOUND, WEIGHT_BOUND = 127, 16383
+QUERY_BOUND, KIVI_QUERY_BOUND, WEIGHT_BOUND = 127, 16256, 16383
 
 _THRESHOLDS: Final = {
     4: (("0x1.f6a4f8p-1",),),
@@ -94,6 +94,14 @@ def ordered_sum(rows: F32) -> F32:
     return total
 
 
+def integers(z: F32, bound: int) -> tuple[Ints, F32]:
+    """qi and qs of section 7 over the last axis."""
+    a = np.abs(z).max(axis=-1)
+    safe: F32 = np.where(a == 0, np.float32(1), a)
+    qi = np.where(a[..., None] == 0, ZERO, rne(z * (np.float32(bound) / safe)[..., None]))
+    return qi.astype(np.int64), a * const(1 / bound)
+
+
 def ex2(x: F32) -> F32:
     """Section 10; x <= 0."""
     w = x + ROUNDER
@@ -120,7 +128,7 @@ class Transform:
 
     @classmethod
     def of(cls, head_dim: int, seed: int, stream: int, rounds: int) -> Transform:
-        """Stream 0 of keys, 1 of values."""
+        """Stream 0 of keys, 1 of values, 2 of signs."""
         first, order, second = transform_tables(draws(seed, stream), head_dim, rounds)
         exponent = gain_exponent(head_dim, rounds)
         store, read = 2.0 ** -math.ceil(exponent / 2), 2.0 ** -math.floor(exponent / 2)

@@ -22,7 +22,7 @@ from ..oracle import read_dump
 from .cases import CASES, QUERIES, read, spec_of
 from .steps import PACKED, Arrays, steps
 
-VERSION: Final = 1
+VERSION: Final = 2
 MANIFEST: Final = Path(__file__).with_name("pack.json")
 PROGRAM: Final = Path(__file__).with_name("pack_check.mjs")
 
@@ -31,6 +31,7 @@ MEANINGS: Final = {
     "keys": "float32 keys appended, [token][kv head][channel]",
     "values": "float32 values appended, [token][kv head][channel]",
     "query": "the query, [query head][channel]",
+    "signs": "sign bits of the projection, 1 where it is not negative (section 5)",
     "signs1": "first sign vector of the transform (section 4)",
     "order": "permutation: gather(y)[i] = y[order[i]]",
     "signs2": "second sign vector",
@@ -41,7 +42,25 @@ MEANINGS: Final = {
     "residual": "r, [page][kv head][token][channel]",
     "transformed": "y = T(r)",
     "sigma": "sqrt(n2 / d), [page][kv head][token]",
-    "codes": "codes; of the query its 7-bit integers",
+    "codes": "codes; of the query its 7-bit integers; of fp16 streams the tokens",
+    "minima": "lo of each group of 32, as in the page (section 6)",
+    "steps": "step of each group of 32, as in the page (section 6)",
+    "error": "e, [page][kv head][token][channel]",
+    "norm": "norm of e times the store gain, [page][kv head][token]",
+    "norm_stored": "as stored in the page",
+    "norm_maximum": "largest norm of the page, [page][kv head]",
+    "norm_read": "gu, [page][kv head][token]",
+    "norm_unit": "gunit, [page][kv head]",
+    "projected": "w = T2(e); of the query z2 = T2(z)",
+    "projected_codes": "qi2, 7-bit integers",
+    "projected_unit": "qs2, [query head]",
+    "query.constant": "K (section 7)",
+    "query_codes": "qi with the steps of each group of tokens, [page][query head][group][channel]",
+    "query_unit": "qs, [page][query head][group]",
+    "bias": "of each group of tokens, [page][query head][group]",
+    "sign_sums": "I2, [page][query head][token]",
+    "value_minima": "S16(p * lo), [page][query head][group of channels]",
+    "value_output": "x, [page][query head][channel]",
     "scale": "exact scale times the store gain, [page][kv head][token]",
     "scale_stored": "as stored in the page",
     "scale_maximum": "largest scale of the page, [page][kv head]",
@@ -60,7 +79,7 @@ MEANINGS: Final = {
     "maximum": "mp, [page][query head]",
     "weights": "p = ex2(t - mp)",
     "sum": "Ps",
-    "value_weights": "iw, 14 bits",
+    "value_weights": "iw, 14 bits, [page][query head], of kivi [group], [token]",
     "value_sums": "A, [page][query head][channel]",
     "running_maximum": "M of the chunk after the page",
     "running_sum": "l of the chunk after the page",
@@ -71,6 +90,18 @@ MEANINGS: Final = {
     "output": "what attend() returns, [query head][channel]",
     "pages": "sealed pages as bytes (docs/page-format.md), [page][byte]",
     "dump": "the whole cache as one dump (docs/page-format.md)",
+}
+
+
+#: Streams of a page (docs/page-format.md) and the arrays that are in them.
+STREAMS: Final = {
+    **{f"{stream} codes": f"{stream}.codes" for stream in ("key", "value")},
+    **{f"{stream} scales": f"{stream}.scale_stored" for stream in ("key", "value")},
+    **{f"{stream} maxima": f"{stream}.scale_maximum" for stream in ("key", "value")},
+    **{f"{stream} steps": f"{stream}.steps" for stream in ("key", "value")},
+    **{f"{stream} minima": f"{stream}.minima" for stream in ("key", "value")},
+    **{"key signs": "key.signs", "key norms": "key.norm_stored"},
+    **{"norm maxima": "key.norm_maximum", "key mean": "key.mean"},
 }
 
 
@@ -119,13 +150,14 @@ def unlike_golden(case: str, arrays: Arrays) -> list[str]:
     output = np.frombuffer(read(case, "outputs"), "<f4").reshape(shape)[-1]
     wanted: dict[str, Any] = {"scores": scores, "output": output}
     pages = [dump.page(0, i) for i in range(len(dump.layers[0].page_offsets))]
-    for stream in ("key", "value"):
-        wanted[f"{stream}.codes"] = np.stack([p.raw(f"{stream} codes") for p in pages])
-        wanted[f"{stream}.scale_stored"] = np.stack([p.raw(f"{stream} scales") for p in pages])
+    for stream, name in STREAMS.items():
+        if stream in pages[0].streams:
+            wanted[name] = np.stack([page.raw(stream) for page in pages])
     return [
         name
         for name, array in wanted.items()
-        if arrays[name].tobytes() != array.astype(arrays[name].dtype).tobytes()
+        if (arrays[name].shape, arrays[name].tobytes())
+        != (array.shape, array.astype(arrays[name].dtype).tobytes())
     ]
 
 

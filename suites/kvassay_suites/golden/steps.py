@@ -10,30 +10,16 @@ from numpy.typing import NDArray
 from kvassay.spec import LayerSpec
 
 from .cases import inputs, spec_of
-from .contract import (
-    F32,
-    LN2,
-    LOG2E,
-    QUERY_BOUND,
-    WEIGHT_BOUND,
-    ZERO,
-    Codebook,
-    Scales,
-    Transform,
-    const,
-    dot16,
-    ex2,
-    f16s,
-    ordered_sum,
-    rne,
-    store_scales,
-    sum16,
-)
+from .contract import F32, LN2, LOG2E, ZERO, const, dot16, ex2, f16s, ordered_sum, sum16
+from .streams import keys_of, values_of
 
 Arrays = dict[str, NDArray[Any]]
-#: The cases that the pack holds: every scale kind, one and two rounds, whole and half rates, page
-#: and frozen means, sinks and a window, more than one chunk.
-PACKED: Final = ("d64", "d80", "d96", "d192", "product", "chunks")
+#: The cases that the pack holds: every family of codes, scale kind and kind of mean, one and two
+#: rounds, whole and half rates, signs, sinks, a window, a span, more than one chunk.
+PACKED: Final = (
+    *("d64", "d80", "d96", "d112", "d160", "d192"),
+    *("fp16", "kivi", "centred", "product", "span", "chunks"),
+)
 CHUNK: Final = 16
 
 
@@ -42,13 +28,27 @@ def steps(name: str) -> Arrays:
     spec = spec_of(name).layer(0)
     keys, values, queries = inputs(name, 0)
     case = _Case(spec, keys, values, queries[-1])
-    case.tables()
     case.seal()
     case.query()
     case.recent()
     case.pages()
     case.finish()
     return case.arrays
+
+
+class _Parts:
+    """One array a page, under a name; stacked when all are there."""
+
+    def __init__(self) -> None:
+        self.lists: dict[str, list[Any]] = {}
+
+    def keep(self, name: str, array: Any) -> None:
+        """Keep one step of a page."""
+        self.lists.setdefault(name, []).append(np.array(array))
+
+
+def _nothing(name: str, array: Any) -> None:
+    """Steps of a page that nothing attends any more are not kept."""
 
 
 class _Case:
@@ -63,16 +63,13 @@ class _Case:
         self.length = len(keys)
         self.sealed = spec.sealed(self.length)
         self.heads = np.arange(spec.query_heads) * spec.kv_heads // spec.query_heads
-        self.turn = {
-            stream: Transform.of(spec.head_dim, spec.seed, number, spec.rounds)
-            for number, stream in enumerate(("key", "value"))
-        }
-        self.books = {
-            "key": Codebook.of(spec.keys, spec.head_dim),
-            "value": Codebook.of(spec.values, spec.head_dim),
-        }
-        self.levels: dict[str, list[F32]] = {"key": [], "value": []}
-        self.scales: dict[str, list[Scales]] = {"key": [], "value": []}
+        token = np.arange(self.length)
+        #: Which tokens the query may attend (section 9), and the first page with one of them.
+        self.seen = (token < spec.sinks) | (token >= self.length - (spec.span or self.length))
+        attended = [bool(self.seen[self._rows(page)].any()) for page in range(self.sealed)]
+        self.first = attended.index(True)
+        self.key = keys_of(spec, self.heads, self.keep)
+        self.value = values_of(spec, self.heads, self.keep)
         self.key_mean: list[F32] = []
         self.value_mean = np.zeros((spec.kv_heads, spec.head_dim), np.float32)
 
@@ -80,94 +77,60 @@ class _Case:
         """Keep one step."""
         self.arrays[name] = np.asarray(array)
 
-    def tables(self) -> None:
-        """Section 4 and the tables of section 5."""
-        for stream, turn in self.turn.items():
-            self.keep(f"{stream}.signs1", turn.signs1.astype(np.int8))
-            self.keep(f"{stream}.order", turn.order.astype(np.int32))
-            self.keep(f"{stream}.signs2", turn.signs2.astype(np.int8))
-            self.keep(f"{stream}.gain", np.array([turn.store, turn.read]))
-            for number, (_, _, limits, half) in enumerate(self.books[stream].spans):
-                self.keep(f"{stream}.thresholds{number}", np.array(limits, np.float32))
-                self.keep(f"{stream}.centroids{number}", np.array(half, np.int8))
+    def _rows(self, page: int) -> slice:
+        first = self.spec.sinks + page * self.spec.page_tokens
+        return slice(first, first + self.spec.page_tokens)
+
+    def _keep_all(self, parts: _Parts) -> None:
+        for name, arrays in parts.lists.items():
+            self.keep(name, np.stack(arrays))
 
     def seal(self) -> None:
-        """Sections 3 and 5, page by page."""
-        spec = self.spec
-        found: dict[str, list[Any]] = {}
+        """Sections 3, 5 and 6, page by page."""
+        spec, parts = self.spec, _Parts()
         for page in range(self.sealed):
-            first = spec.sinks + page * spec.page_tokens
-            rows = slice(first, first + spec.page_tokens)
-            for stream, tokens, centre in (
-                ("key", self.keys[rows], spec.key_centre),
-                ("value", self.values[rows], spec.value_centre),
+            keep = parts.keep if page >= self.first else _nothing
+            keys, values = (x[self._rows(page)] for x in (self.keys, self.values))
+            if spec.key_centre == "frozen" and page:
+                self.key_mean.append(self.key_mean[0])
+            else:
+                self.key_mean.append(self._mean(keys, spec.key_centre))
+            if page == 0:
+                self.value_mean = self._mean(values, spec.value_centre)
+            for name, stream, tokens, mean in (
+                ("key", self.key, keys, self.key_mean[-1]),
+                ("value", self.value, values, self.value_mean),
             ):
-                mean = f16s(ordered_sum(tokens) / np.float32(spec.page_tokens))
-                if centre == "none" or (centre == "frozen" and page):
-                    mean = np.zeros_like(mean)
-                if stream == "key":
-                    self.key_mean.append(mean.astype(np.float32))
-                elif page == 0:
-                    self.value_mean = mean.astype(np.float32)
-                used = self.key_mean[-1] if stream == "key" else self.value_mean
-                found.setdefault(f"{stream}.mean", []).append(used.astype(np.float16))
-                self._encode(stream, (tokens - used).transpose(1, 0, 2), found)
-        for name, parts in found.items():
-            self.keep(name, np.stack(parts))
+                r = (tokens - mean).transpose(1, 0, 2)
+                keep(f"{name}.mean", mean.astype(np.float16))
+                keep(f"{name}.residual", r)
+                stream.seal(r, keep)
+        self._keep_all(parts)
 
-    def _encode(self, stream: str, r: F32, found: dict[str, list[Any]]) -> None:
-        turn = self.turn[stream]
-        y = turn.forward(r)
-        n2 = dot16(y, y)
-        sigma = np.sqrt(n2 * const(1 / self.spec.head_dim))
-        codes, levels = self.books[stream].encode(y, sigma)
-        e = dot16(y, levels)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            ratio = n2 / e if stream == "key" else e / dot16(levels, levels)
-        scale = np.where(n2 == 0, ZERO, ratio * turn.store).astype(np.float32)
-        stored = store_scales(self.spec.scale, scale)
-        self.levels[stream].append(levels)
-        self.scales[stream].append(stored)
-        for what, array in (
-            ("residual", r),
-            ("transformed", y),
-            ("sigma", sigma),
-            ("codes", codes.astype(np.uint8)),
-            ("scale", scale),
-            ("scale_stored", stored.stored),
-            ("scale_maximum", stored.maximum),
-            ("scale_read", stored.su),
-            ("scale_unit", stored.unit),
-        ):
-            if array is not None:
-                found.setdefault(f"{stream}.{what}", []).append(array)
+    def _mean(self, tokens: F32, centre: str) -> F32:
+        if centre == "none":
+            return np.zeros(tokens.shape[1:], np.float32)
+        return f16s(ordered_sum(tokens) / np.float32(len(tokens))).astype(np.float32)
 
     def query(self) -> None:
         """Section 7."""
         scale = float(np.float32(self.spec.softmax_scale))
         ql = self.q * const(LOG2E * scale)
-        ql = np.where(np.abs(ql) < np.float32(2.0**-64), ZERO, ql).astype(np.float32)
-        z = self.turn["key"].forward(ql)
-        a = np.abs(z).max(axis=-1)
-        safe: F32 = np.where(a == 0, np.float32(1), a)
-        qi = np.where(a[:, None] == 0, ZERO, rne(z * (np.float32(QUERY_BOUND) / safe)[:, None]))
-        qs = (a * const(1 / QUERY_BOUND)) * self.turn["key"].read
-        self.ql, self.qi, self.qs = ql, qi.astype(np.int64), qs
-        self.keep("query.scaled", ql)
-        self.keep("query.transformed", z)
-        self.keep("query.codes", qi.astype(np.int8))
-        self.keep("query.unit", qs)
+        self.ql = np.where(np.abs(ql) < np.float32(2.0**-64), ZERO, ql).astype(np.float32)
+        self.keep("query.scaled", self.ql)
+        self.key.query(self.ql, self.keep)
 
     def recent(self) -> None:
         """Section 10, the fp16 part."""
         end = self.spec.sinks + self.sealed * self.spec.page_tokens
         places = np.array([*range(min(self.spec.sinks, self.length)), *range(end, self.length)])
-        self.places = places.astype(np.int64)
+        places = places.astype(np.int64)
+        self.places = places[self.seen[places]]
         keys, values = (x[self.places][:, self.heads] for x in (self.keys, self.values))
         t = dot16(self.ql[None], keys).T
         self.fp16_logits = t
         shape = (self.spec.query_heads, self.spec.head_dim)
-        self.top = t.max(axis=1) if len(places) else None
+        self.top = t.max(axis=1) if len(self.places) else None
         if self.top is None:
             self.recent_sum = np.zeros(shape[0], np.float32)
             self.recent_out = np.zeros(shape, np.float32)
@@ -183,52 +146,36 @@ class _Case:
         self.keep("recent.output", self.recent_out)
 
     def pages(self) -> None:
-        """Sections 8 and 10 for the sealed pages, chunk by chunk."""
-        found: dict[str, list[Any]] = {}
+        """Sections 8 and 10 for the pages with an attended token, chunk by chunk."""
+        parts = _Parts()
         self.chunks: list[_Running] = []
-        for page in range(self.sealed):
-            if page % CHUNK == 0:
+        for page in range(self.first, self.sealed):
+            if page % CHUNK == 0 or page == self.first:
                 self.chunks.append(_Running(self.top, self.spec))
-            self._page(page, self.chunks[-1], found)
-        for name, parts in found.items():
-            self.keep(name, np.stack(parts))
+            self._page(page, self.chunks[-1], parts)
+        self._keep_all(parts)
 
-    def _page(self, page: int, chunk: _Running, found: dict[str, list[Any]]) -> None:
-        of = self.heads
-        levels = self.levels["key"][page][of].astype(np.int64)
-        scales = self.scales["key"][page]
-        sums = (self.qi[:, None, :] * levels).sum(axis=-1)
-        t = (sums.astype(np.float32) * scales.su[of]) * (self.qs * scales.unit[of])[:, None]
+    def _page(self, page: int, chunk: _Running, parts: _Parts) -> None:
+        seen = self.seen[self._rows(page)]
+        t = self.key.logits(page, parts.keep)
         if self.spec.key_centre != "none":
-            t = t + dot16(self.ql, self.key_mean[page][of])[:, None]
-        mp = t.max(axis=1)
+            t = t + dot16(self.ql, self.key_mean[page][self.heads])[:, None]
+        mp = t[:, seen].max(axis=1)
         chunk.start(mp)
-        p = ex2(t - mp[:, None])
+        p = np.where(seen, ex2(np.minimum(t - mp[:, None], ZERO)), ZERO)
         ps = sum16(p)
         al, be, used = chunk.join(mp)
-        scales = self.scales["value"][page]
-        w = p * scales.su[of]
-        most = w.max(axis=1)
-        tiny = most < np.float32(2.0**-60)
-        safe: F32 = np.where(tiny, np.float32(1), most)
-        iw = np.where(tiny[:, None], ZERO, rne(w * (np.float32(WEIGHT_BOUND) / safe)[:, None]))
-        weights = iw.astype(np.int64)
-        total = (weights[:, :, None] * self.levels["value"][page][of].astype(np.int64)).sum(axis=1)
-        f = ((most * const(1 / WEIGHT_BOUND)) * scales.unit[of]) * be
-        chunk.add(used, al, be, ps, total.astype(np.float32) * f[:, None])
+        chunk.add(used, al, be, ps, self.value.output(page, p, be, parts.keep))
         for name, array in (
-            ("sums", sums.astype(np.int32)),
             ("logits", t),
             ("maximum", mp),
             ("weights", p),
             ("sum", ps),
-            ("value_weights", iw.astype(np.int16)),
-            ("value_sums", total.astype(np.int32)),
             ("running_maximum", chunk.top),
             ("running_sum", chunk.sum),
             ("running_output", chunk.acc),
         ):
-            found.setdefault(f"pages.{name}", []).append(np.array(array))
+            parts.keep(f"pages.{name}", array)
 
     def finish(self) -> None:
         """The fold of the chunks, the way back, the division; and the scores."""
@@ -244,16 +191,15 @@ class _Case:
             self.recent_out = self.recent_out * a0[:, None]
         self.keep("total.sum", total.sum)
         self.keep("total.output", total.acc)
-        o = self.turn["value"].back(total.acc) * self.turn["value"].read
+        o = self.value.back(total.acc)
         if self.spec.value_centre != "none":
             o = o + total.sum[:, None] * self.value_mean[self.heads]
         out = (o + self.recent_out) / (total.sum + self.recent_sum)[:, None] + ZERO
-        scores = np.empty((self.spec.query_heads, self.length), np.float32)
-        if len(self.places):
-            scores[:, self.places] = self.fp16_logits
-        for page, logits in enumerate(self.arrays.get("pages.logits", ())):
-            first = self.spec.sinks + page * self.spec.page_tokens
-            scores[:, first : first + self.spec.page_tokens] = logits
+        scores = np.full((self.spec.query_heads, self.length), -np.inf, np.float32)
+        scores[:, self.places] = self.fp16_logits
+        for page, logits in enumerate(self.arrays["pages.logits"], self.first):
+            scores[:, self._rows(page)] = logits
+        scores[:, ~self.seen] = -np.inf
         self.keep("scores", scores * const(LN2))
         self.keep("output", out)
 

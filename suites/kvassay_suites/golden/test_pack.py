@@ -59,7 +59,14 @@ def test_together_the_cases_show_every_branch() -> None:
     specs = [entry["spec"] for entry in manifest.values()]
     assert {spec["scale"] for spec in specs} == {"u8", "u8log", "fp16"}
     assert {spec["rounds"] for spec in specs} == {1, 2}
-    assert {spec["key_centre"] for spec in specs} == {"none", "page"}
+    assert {spec["key_centre"] for spec in specs} == {"none", "frozen", "page"}
+    assert {spec["value_centre"] for spec in specs} == {"none", "frozen"}
+    families = {
+        codec.partition(":")[0] for spec in specs for codec in (spec["keys"], spec["values"])
+    }
+    assert families == {"fp16", "turbo", "kivi"}
+    assert {spec["scale"] for spec in specs if "+qjl" in spec["keys"]} == {"u8", "fp16"}
+    assert any(spec["span"] and spec["sinks"] for spec in specs)
     assert any(spec["sinks"] and spec["window"] for spec in specs)
     assert any(entry["arrays"]["pages"]["shape"][0] > 16 for entry in manifest.values())
 
@@ -115,20 +122,20 @@ def test_no_manifest_is_written_where_results_differ(
 def test_node_computes_the_same(folder: Path) -> None:
     done = node(folder)
     assert done.returncode == 0, done.stderr
-    assert f"{len(PACKED)} cases, 102486 numbers, 0 differences" in done.stdout
+    assert f"{len(PACKED)} cases, 191200 numbers, 0 differences" in done.stdout
 
 
-def _flip(name: str, at: int) -> Callable[[Path], None]:
+def _flip(name: str, at: int, case: str = "product") -> Callable[[Path], None]:
     """A flipped bit that the manifest calls right: only computing finds it."""
 
     def change(folder: Path) -> None:
-        path = folder / "product" / f"{name}.bin"
+        path = folder / case / f"{name}.bin"
         data = bytearray(path.read_bytes())
         data[at] ^= 1
         path.write_bytes(data)
         manifest = json.loads((folder / "manifest.json").read_text())
         digest = hashlib.sha256(data).hexdigest()
-        manifest["cases"]["product"]["arrays"][name]["sha256"] = digest
+        manifest["cases"][case]["arrays"][name]["sha256"] = digest
         (folder / "manifest.json").write_text(json.dumps(manifest))
 
     return change
@@ -154,10 +161,18 @@ def _edit(path: str, old: str, new: str) -> Callable[[Path], None]:
         (_flip("query", 1), "product query.scaled"),
         (_flip("pages.logits", 0), "product pages.logits"),
         (_flip("output", 0), "product output"),
+        (_flip("pages", 6150, "kivi"), "kivi value.steps"),
+        (_flip("sign.order", 4, "d112"), "d112 query.projected"),
+        (_flip("pages.bias", 0, "kivi"), "kivi pages.bias"),
+        (_flip("pages", 65, "fp16"), "fp16 key.codes"),
+        (_flip("key.mean", 1, "centred"), "centred pages.logits"),
+        (_edit("check.mjs", "token >= tokens - spec.span", "token > tokens - spec.span"), "span "),
+        (_edit("check.mjs", "16256", "16255"), "kivi pages.query_unit"),
+        (_edit("check.mjs", "Math.ceil(E / 2) - ", "Math.floor(E / 2) - "), "d160 query.constant"),
         (_edit("check.mjs", "16383 / most", "16384 / most"), "value_weights"),
         (_edit("check.mjs", "f(p * r) + c", "p * r + c"), "weights"),
-        (_edit("check.mjs", "f(127 / most)", "f(126 / most)"), "query.codes"),
-        (_edit("check.mjs", "page % 16", "page % 32"), "chunks total"),
+        (_edit("check.mjs", "row(z, h), 127", "row(z, h), 126"), "query.codes"),
+        (_edit("check.mjs", "% 16 === 0", "% 32 === 0"), "chunks pages.running"),
     ],
 )
 def test_what_is_wrong_is_found(change: Callable[[Path], object], says: str, folder: Path) -> None:

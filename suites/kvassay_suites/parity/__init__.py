@@ -74,7 +74,11 @@ def _supported(target: Target, backend: Backend, found: Cases) -> Cases:
     """The cases that the target executes: others are no evidence, none at all an error."""
     kept = [case for case in found if _executes(backend, case)]
     if not kept:
-        raise KvassayError(f"{target.backend} {target.variant} supports none of parity's specs")
+        why = backend.supports(kvassay.Spec.from_dict(found[0]["spec"])).reason
+        raise KvassayError(
+            f"{target.backend} {target.variant} supports none of parity's specs, of the first it "
+            f"says: {why or 'nothing'}"
+        )
     return kept
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from kvassay.errors import InputError, StateError, UnsupportedError
 from kvassay.own_formats import OwnFormat, OwnFormatBackend, turned
-from kvassay.protocol import Availability, Backend, BackendProvider, Cache, FloatArray
+from kvassay.protocol import Availability, Backend, BackendProvider, FloatArray
 from kvassay.spec import Spec
 
 from .cases import Case
@@ -54,14 +54,6 @@ class GgmlBackend(OwnFormatBackend):
         if shape.head_dim % _BLOCK:
             raise UnsupportedError(f"ggml: head_dim {shape.head_dim} is no multiple of {_BLOCK}")
         return GgmlCache(name, shape, threads)
-
-    def prepare(self, spec: Spec, threads: int = 1) -> Cache:
-        """Refused: see `prepare_own`."""
-        raise UnsupportedError(self.supports(spec).reason)
-
-    def restore_bytes(self, spec: Spec, data: bytes, threads: int = 1) -> Cache:
-        """Refused: it has no dumps."""
-        raise UnsupportedError(self.supports(spec).reason)
 
 
 class GgmlProvider(BackendProvider):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 
 import kvassay
-from kvassay.errors import CacheMemoryError, StateError, TruncateError
+from kvassay.errors import CacheMemoryError, StateError, TruncateError, UnsupportedError
+from kvassay.presets import PRESETS
 from kvassay.protocol import Cache
 from kvassay.records import Record
 from kvassay.rules import rulebook
@@ -27,6 +28,9 @@ HEAD_DIM: Final = 64
 TURNS: Final = (40, 1, 1, 33)
 #: Linear memory of the cap's task, in which a few hundred tokens fit and not many more.
 CAP: Final = 4 << 20
+CAPPED: Final[dict[str, Any]] = {"layers": 1, "kv_heads": 4, "query_heads": 8, "head_dim": 128}
+#: The preset that budgets are for; a module that lacks it is counted with one that it has.
+BUDGETED: Final = "turbo"
 #: Shape in which instructions are counted.
 COUNTED: Final[dict[str, Any]] = {"layers": 1, "kv_heads": 2, "query_heads": 8, "head_dim": 128}
 
@@ -105,7 +109,7 @@ def cap(backend: str, variant: str) -> list[Record]:
     """A cache filled until its memory's cap: a typed error that says how much was asked and left,
     and the cache as it was, at work."""
     one = load_linear(backend, variant).in_one_memory(CAP)
-    spec = kvassay.Spec(1, 4, 8, 128, keys="fp16", values="fp16", page_tokens=64)
+    spec = kvassay.preset(_first_supported(one, ("fp16", *PRESETS), CAPPED), **CAPPED)
     k, v = (gaussian(seed, 64, 4, 128) for seed in (1, 2))
     q = gaussian(3, 8, 128)
     faults = []
@@ -139,20 +143,26 @@ def _fill(cache: Cache, k: Any, v: Any) -> tuple[CacheMemoryError | None, int]:
         try:
             cache.append(0, k, v)
         except CacheMemoryError as error:
-            return error, before
+            return error.with_traceback(None), before  # whose frames hold pages
     return None, cache.length
 
 
 def fuel(backend: str, variant: str) -> list[Record]:
     """Instructions of each operation, counted in two memories, which must agree."""
     loaded = load_linear(backend, variant)
-    budgets = rulebook().rule("wasm.fuel").budgets
-    first, second = (count(loaded) for _ in range(2))
+    preset = _first_supported(loaded, (BUDGETED, *PRESETS), COUNTED)
+    budgets = rulebook().rule("wasm.fuel").budgets if preset == BUDGETED else {}
+    first, second = (count(loaded, preset) for _ in range(2))
     records = []
     for name, instructions in first.items():
         subject = f"{variant}: {name}"
         budget = budgets.get(subject, float("nan"))
-        detail = {"instructions": instructions, "budget": budget, "operation": name}
+        detail = {
+            "instructions": instructions,
+            "budget": budget,
+            "operation": name,
+            "preset": preset,
+        }
         share = instructions / budget
         records.append(
             _record("fuel", backend, variant, share, "of the budget", 1, subject, detail)
@@ -167,10 +177,10 @@ def fuel(backend: str, variant: str) -> list[Record]:
     return records
 
 
-def count(loaded: LinearBackend) -> dict[str, int]:
-    """Instructions of the operations of preset turbo, by name."""
+def count(loaded: LinearBackend, preset: str = BUDGETED) -> dict[str, int]:
+    """Instructions of the operations of a preset, by name."""
     one = loaded.in_one_memory(metered=True)
-    spec = kvassay.preset("turbo", **COUNTED)
+    spec = kvassay.preset(preset, **COUNTED)
     k, v = (gaussian(seed, 1024, 2, 128) for seed in (1, 2))
     q = gaussian(3, 8, 128)
     found = {}
@@ -185,12 +195,20 @@ def count(loaded: LinearBackend) -> dict[str, int]:
         cache.append(0, k[window:], v[window:])
         cache.attend(0, q)
         found["attend at 1024 tokens"] = _spent(one, lambda: cache.attend(0, q))
-    short = kvassay.preset("turbo", **COUNTED, page_tokens=16, window=0, sinks=0)
+    short = kvassay.preset(preset, **COUNTED, page_tokens=16, window=0, sinks=0)
     with one.prepare(short) as cache:
         cache.append(0, k[:16], v[:16])
         cache.attend(0, q)
         found["attend at 16 tokens"] = _spent(one, lambda: cache.attend(0, q))
     return found
+
+
+def _first_supported(backend: OneMemory, presets: Iterable[str], shape: Mapping[str, int]) -> str:
+    """The first of these presets that it executes; UnsupportedError if none."""
+    for preset in presets:
+        if backend.supports(kvassay.preset(preset, **shape)):
+            return preset
+    raise UnsupportedError(f"none of the presets {', '.join(presets)} is supported")
 
 
 def _spent(one: OneMemory, work: Callable[[], object]) -> int:
