@@ -28,6 +28,7 @@ SHAPE = ("--layers", "30", "--kv-heads", "8", "--head-dim", "128")
 class Provider:
     """Stands for a provider whose variants are given."""
 
+    name = "stand-in"
     foreign = False
     on_request = False
 

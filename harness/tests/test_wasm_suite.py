@@ -171,7 +171,7 @@ def test_a_build_without_optimization_is_a_regression(
 
 
 def test_an_operation_without_a_budget_rejects(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measure, "count", lambda loaded: {"something new": 1})
+    monkeypatch.setattr(measure, "count", lambda loaded, preset: {"something new": 1})
     assert state_of("wasm.fuel", measure.fuel("wasm", "simd128")) == "reject"
 
 
