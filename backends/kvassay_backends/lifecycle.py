@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import ClassVar
 
-from kvassay.checks import check_limit, check_spec, check_threads
+from kvassay.backend.checks import check_limit, check_spec, check_threads
 from kvassay.errors import UnsupportedError
 from kvassay.protocol import Backend, Cache, Pool
 from kvassay.spec import Spec

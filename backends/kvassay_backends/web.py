@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from kvassay.web import WebAssets
+from kvassay.assets.web import WebAssets
 
 _HERE: Final = Path(__file__).resolve().parent
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from kvassay.codec import Codec as StreamCodec
-from kvassay.codec import parse_codec
+from kvassay.page.tiles import pack_keys, pack_values, unpack_keys, unpack_values
 from kvassay.spec import SCALE_KINDS
-from kvassay.tiles import pack_keys, pack_values, unpack_keys, unpack_values
+from kvassay.streams import Codec as StreamCodec
+from kvassay.streams import parse_codec
 from kvassay_backends.reference import codebook, turbo
 from kvassay_backends.reference.scales import Scales
 from kvassay_backends.reference.transform import KEYS, VALUES, Transform, read_gain

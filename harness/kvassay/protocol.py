@@ -16,8 +16,8 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from .dumpfile import read_source, write_atomically
 from .errors import StateError, UnsupportedError
+from .page.dumpfile import read_source, write_atomically
 from .spec import Spec
 
 PROTOCOL_VERSION: Final = 1

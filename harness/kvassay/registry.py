@@ -11,10 +11,10 @@ from functools import cache
 from importlib.metadata import EntryPoints, entry_points
 from typing import Any, Final
 
+from .backend.own_formats import OwnFormatBackend
+from .backend.signatures import mismatches
 from .errors import KvassayError, RegistryError, UnavailableError, UnknownBackendError
-from .own_formats import OwnFormatBackend
 from .protocol import PROTOCOL_VERSION, Availability, Backend, BackendProvider
-from .signatures import mismatches
 from .suggest import did_you_mean
 
 BACKEND_GROUP: Final = "kvassay.backends"

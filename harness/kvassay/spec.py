@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from .codec import FP16, Codec, parse_codec
 from .errors import SpecError
+from .streams import FP16, Codec, parse_codec
 from .suggest import did_you_mean
 
 MAX_HEAD_DIM: Final = 576

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from kvassay.required import REQUIRED
+from kvassay.judging.required import REQUIRED
 
 
 @pytest.fixture(autouse=True)

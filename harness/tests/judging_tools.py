@@ -6,10 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 from broken.kit import PRESET, Probe
 
-from kvassay.gate import Question, Verdict, judge
+from kvassay.judging.gate import Question, Verdict, judge
+from kvassay.judging.rules import Outcome
 from kvassay.records import Record
-from kvassay.rules import Outcome
-from kvassay.runner import run, target_tasks
+from kvassay.running.runner import run, target_tasks
 from kvassay.suite import Target
 
 

@@ -14,8 +14,8 @@ import numpy as np
 from sharing import give, load, rows, spec_of
 
 from kvassay import Cache
+from kvassay.backend.prefixes import PrefixStore
 from kvassay.errors import CacheMemoryError, NonFiniteError, TruncateError
-from kvassay.prefixes import PrefixStore
 from kvassay.protocol import Pool
 
 #: Beginnings that conversations share, as system prompts are.

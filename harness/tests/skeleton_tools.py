@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kvassay.skeleton import write_skeleton
+from kvassay.skeletons.write import write_skeleton
 
 
 def make_skeleton(folder: Path, kind: str) -> str:

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kvassay.gate import Question
+from kvassay.judging.gate import Question
+from kvassay.judging.rules import Rule, rulebook
 from kvassay.records import Record
-from kvassay.rules import Rule, rulebook
 from kvassay.suite import Request, Target, Task
 
 TARGET = Target("reference", "scalar")

@@ -14,8 +14,8 @@ from broken.libraries import PLANTED, Fault
 from judging_tools import evidence, tell, verdict_of
 from native_tools import BUILT, compile_c
 
-from kvassay.cli.files import try_files
-from kvassay.gate import Question, judge
+from kvassay.cli.parts.files import try_files
+from kvassay.judging.gate import Question, judge
 from kvassay.suite import Target
 
 SOURCE = Path(__file__).parent / "broken" / "faulty.c"

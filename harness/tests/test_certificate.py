@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from synthetic import TARGET, good_records, make, question
 
-from kvassay import certificate as module
 from kvassay.cli import run
+from kvassay.judging import certificate as module
 from kvassay.protocol import Backend
 from kvassay.records import Record
 

@@ -12,13 +12,16 @@ import pytest
 from synthetic import PRESET, TARGET, FakeSuite, good_records, make, question, task
 
 from kvassay import registry
-from kvassay.cli import judging, run, selecting, showing
-from kvassay.cli.planning import parse_size, size
+from kvassay.cli import explain as showing
+from kvassay.cli import gate as judging
+from kvassay.cli import run
+from kvassay.cli.parts import selecting
+from kvassay.cli.plan import parse_size, size
 from kvassay.errors import InputError
 from kvassay.presets import PRESETS
 from kvassay.protocol import Availability
 from kvassay.records import Record, read_records
-from kvassay.runner import Summary
+from kvassay.running.runner import Summary
 from kvassay.suite import Request, Target, Task
 
 Capture = pytest.CaptureFixture[str]

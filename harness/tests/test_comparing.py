@@ -10,13 +10,13 @@ import pytest
 from synthetic import PRESET, TARGET, good_records, make, question
 
 from kvassay.cli import run
-from kvassay.comparing import Comparison, follow, regression_records
 from kvassay.errors import RecordError
-from kvassay.gate import Question, judge
+from kvassay.judging.compare import Comparison, follow, regression_records
+from kvassay.judging.gate import Question, judge
+from kvassay.judging.tracks import Track, Tracks, parse_tracks, tracks
 from kvassay.records import Record, read_records
 from kvassay.report.comparison import render_comparison
 from kvassay.suite import Target
-from kvassay.tracks import Track, Tracks, parse_tracks, tracks
 
 Capture = pytest.CaptureFixture[str]
 DAY = datetime.date(2026, 11, 30)

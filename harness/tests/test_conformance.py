@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kvassay.skeleton import write_skeleton
+from kvassay.skeletons.write import write_skeleton
 
 ENTRY = "[kvassay.backends]\nmine = mine:Mine\n"
 METADATA = "Metadata-Version: 2.1\nName: mine-package\nVersion: 0.1\n"

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from kvassay import Spec, preset
-from kvassay.costs import (
+from kvassay.errors import InputError
+from kvassay.page.costs import (
     Costs,
     blocked_work,
     compression,
@@ -23,8 +24,7 @@ from kvassay.costs import (
     split_bits,
     vector_bytes,
 )
-from kvassay.errors import InputError
-from kvassay.page import PageLayout
+from kvassay.page.layout import PageLayout
 
 MIB = 2**20
 #: L H d of the worked example, at 32768 tokens.

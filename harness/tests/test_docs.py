@@ -104,7 +104,7 @@ def test_the_site_builds_and_a_dead_link_stops_it(tmp_path: Path) -> None:
     for name in (
         *("kvassay.protocol.Backend", "kvassay_backends.lifecycle.LifecycleBackend"),
         *("kvassay.spec.Spec", "kvassay.vector_codec.VectorCodec", "kvassay.records.Record"),
-        *("kvassay.own_formats.OwnFormatBackend", "kvassay.statistics.holm.holm"),
+        *("kvassay.backend.own_formats.OwnFormatBackend", "kvassay.statistics.holm.holm"),
         *("kvassay.captured.reader.open_captured", "kvassay.hf.cache.KvassayCache"),
         "kvassay.retrieval.index.Index",
     ):

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from kvassay import doctor
 from kvassay.cli import run
-from kvassay.doctor import Finding, Tool
 from kvassay.protocol import Availability
+from kvassay.running import doctor
+from kvassay.running.doctor import Finding, Tool
 
 Capture = pytest.CaptureFixture[str]
 

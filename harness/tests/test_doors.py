@@ -11,9 +11,10 @@ import pytest
 
 import kvassay
 from kvassay import registry
+from kvassay.backend.signatures import mismatches
 from kvassay.cli import run
 from kvassay.errors import ModelError, RegistryError, UnavailableError, UnknownBackendError
-from kvassay.gate import Question
+from kvassay.judging.gate import Question
 from kvassay.protocol import (
     PROTOCOL_VERSION,
     Availability,
@@ -23,7 +24,6 @@ from kvassay.protocol import (
     Support,
 )
 from kvassay.registry import ClassProvider
-from kvassay.signatures import mismatches
 from kvassay.spec import Spec
 
 Capture = pytest.CaptureFixture[str]
@@ -280,7 +280,7 @@ def test_no_variant_for_this_cpu_is_no_rejection(
 
     path = tmp_path / "mine.so"
     path.touch()
-    monkeypatch.setattr("kvassay.cli.files.provider", lambda name: Foreign())
+    monkeypatch.setattr("kvassay.cli.parts.files.provider", lambda name: Foreign())
     assert gate("--library", str(path)) == 2
     assert "no variant for this CPU (sve: this CPU has no SVE)" in capsys.readouterr().err
 

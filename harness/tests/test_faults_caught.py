@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from faulty import FAULTY
 
-from kvassay.rules import evaluate, rulebook
+from kvassay.judging.rules import evaluate, rulebook
 from kvassay_suites.faults.case import CASES
 from kvassay_suites.faults.measure import measure
 

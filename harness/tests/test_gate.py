@@ -9,7 +9,7 @@ import pytest
 from synthetic import PRESET, STAGES, TARGET, good_records, make, question
 
 from kvassay.errors import RecordError
-from kvassay.gate import Judgement, Question, judge
+from kvassay.judging.gate import Judgement, Question, judge
 from kvassay.records import Record
 from kvassay.suite import Target
 

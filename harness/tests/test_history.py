@@ -12,7 +12,7 @@ import pytest
 
 from kvassay.cli import run
 from kvassay.errors import RecordError
-from kvassay.history import read_history, reasons
+from kvassay.report.asv_results import read_history, reasons
 from kvassay.report.history import write_history
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 
 import kvassay
+from kvassay.assets.web import web_assets
 from kvassay.presets import PRESETS
 from kvassay.protocol import FloatArray
-from kvassay.web import web_assets
 
 ASSETS = web_assets()["wasm"]
 TESTS = Path(__file__).resolve().parent / "js_host"

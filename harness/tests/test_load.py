@@ -15,7 +15,7 @@ import pytest
 from load_tools import Load
 from sharing import give, load, spec_of, targets
 
-from kvassay.dumpformat import parse_dump
+from kvassay.page.dump import parse_dump
 
 TARGETS = targets()
 _DUMPER = """

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kvassay.machine import CacheLevel, caches, describe_machine, frequency
+from kvassay.running.machine import CacheLevel, caches, describe_machine, frequency
 
 
 @pytest.fixture

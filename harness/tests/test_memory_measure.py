@@ -10,7 +10,7 @@ import pytest
 from broken.wrapped import Unbroken, WrappedCache, native
 
 from kvassay.protocol import FloatArray
-from kvassay_suites.common_process import ChildError, call_fresh
+from kvassay_suites.common.process import ChildError, call_fresh
 from kvassay_suites.memory.load import Tokens, fill, long_cache, preset_spec
 from kvassay_suites.memory.measure import growth as grown
 from kvassay_suites.memory.measure import held, peak_shape

@@ -14,7 +14,7 @@ from skeleton_tools import make_skeleton
 
 import kvassay
 from kvassay.cli import run
-from kvassay.skeleton import KINDS, Kind, files_of, write_skeleton
+from kvassay.skeletons.write import KINDS, Kind, files_of, write_skeleton
 from kvassay.suite import Target
 
 #: What the gate asks of each in seconds: bits of pages, a whole life, identities, faults, memory.

@@ -18,10 +18,10 @@ import pytest
 from scipy.stats import binom
 from synthetic import make
 
-from kvassay.comparing import Change, follow
-from kvassay.noise import alarms, chance, interval, ratio, resolves
+from kvassay.judging.compare import Change, follow
+from kvassay.judging.tracks import Track, Tracks, tracks
 from kvassay.records import Record
-from kvassay.tracks import Track, Tracks, tracks
+from kvassay.statistics.noise import alarms, chance, interval, ratio, resolves
 
 RECORDED: Final[dict[str, list[list[float]]]] = json.loads(
     (Path(__file__).parent / "data" / "noise.json").read_text(encoding="utf-8")

@@ -15,12 +15,12 @@ from synthetic import TARGET, good_records, make, question
 
 from kvassay.cli import run
 from kvassay.errors import RecordError
-from kvassay.gate import Question, judge
-from kvassay.machine import availability_records, machine_record
+from kvassay.judging.gate import Question, judge
+from kvassay.judging.rules import rulebook
 from kvassay.records import RECORD_SCHEMA, Record
 from kvassay.report.junit import render_junit
 from kvassay.report.markdown import render_markdown
-from kvassay.rules import rulebook
+from kvassay.running.machine import availability_records, machine_record
 
 SCHEMA: dict[str, Any] = json.loads((files("kvassay") / "record.schema.json").read_text("utf-8"))
 BAD = make(

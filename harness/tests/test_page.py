@@ -10,11 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvassay import Identity, Spec
-from kvassay.codec import codec_names
 from kvassay.errors import IdentityError, PageError
-from kvassay.page import Header, PageLayout, crc, flip_code, read_codes, with_crc
-from kvassay.pagecheck import check_page
-from kvassay.tiles import (
+from kvassay.page.check import check_page
+from kvassay.page.layout import Header, PageLayout, crc, flip_code, read_codes, with_crc
+from kvassay.page.tiles import (
     pack_keys,
     pack_tiles,
     pack_values,
@@ -22,6 +21,7 @@ from kvassay.tiles import (
     unpack_tiles,
     unpack_values,
 )
+from kvassay.streams import codec_names
 from kvassay_backends.reference import ReferenceBackend
 
 KEYS = codec_names("keys")

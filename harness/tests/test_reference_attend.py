@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from kvassay import Spec
-from kvassay.page import PageLayout, read_codes
+from kvassay.page.layout import PageLayout, read_codes
 from kvassay.protocol import Cache
 from kvassay.spec import LayerSpec
 from kvassay_backends.reference import ReferenceBackend, arithmetic, codebook, kivi, scales

@@ -11,14 +11,14 @@ from xml.etree import ElementTree
 import pytest
 from synthetic import TARGET, good_records, make, question
 
-from kvassay.gate import judge
-from kvassay.machine import availability_records, machine_record
+from kvassay.judging.gate import judge
 from kvassay.records import Record
 from kvassay.report import render, write_report
 from kvassay.report.plots import Plot, plots
 from kvassay.report.view import Coverage, View
-from kvassay.resuming import digest, done_record
-from kvassay.runner import command
+from kvassay.running.machine import availability_records, machine_record
+from kvassay.running.resuming import digest, done_record
+from kvassay.running.runner import command
 from kvassay.suite import Task
 
 VOID = {"meta", "br", "hr", "img", "link", "input"}

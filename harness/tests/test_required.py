@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from kvassay.errors import UnavailableError, UnknownBackendError
+from kvassay.judging.required import REQUIRED, check_required, required_variants
 from kvassay.protocol import Availability
-from kvassay.required import REQUIRED, check_required, required_variants
 from kvassay.suite import Target
 
 KNOWN = {

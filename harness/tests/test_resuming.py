@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 from synthetic import TARGET, make, question
 
-from kvassay import resuming
 from kvassay.errors import KvassayError, RecordError
-from kvassay.machine import describe_machine
 from kvassay.records import Record, RecordWriter, read_records
-from kvassay.resuming import DONE, digest, done_record, read_cut_short, take_up
-from kvassay.runner import execute, opening_records, run
+from kvassay.running import resuming
+from kvassay.running.machine import describe_machine
+from kvassay.running.resuming import DONE, digest, done_record, read_cut_short, take_up
+from kvassay.running.runner import execute, opening_records, run
 from kvassay.suite import Task
 
 TASKS = [
@@ -72,7 +72,7 @@ def test_another_question_and_another_machine_are_refused(monkeypatch: pytest.Mo
     assert len(take_up(sitting(0), held, TASKS, BUILDS).done) == 1
     earlier = sitting(0)
     here = {**describe_machine(), "processor": "Z80"}
-    monkeypatch.setattr("kvassay.resuming.describe_machine", lambda: here)
+    monkeypatch.setattr("kvassay.running.resuming.describe_machine", lambda: here)
     with pytest.raises(KvassayError, match=r"processor was .* and is 'Z80'"):
         take_up(earlier, question(), TASKS, BUILDS)
 
@@ -121,7 +121,7 @@ def test_tasks_of_both_sittings_count_and_failures_leave_no_mark() -> None:
 
 
 def test_the_build_that_was_measured_is_told() -> None:
-    task = Task("quality", "x", "kvassay.machine:describe_target",
+    task = Task("quality", "x", "kvassay.running.machine:describe_target",
                 {"backend": "reference", "variant": "scalar"}, target=TARGET)  # fmt: skip
     assert execute(task).build == ""  # plain Python
     assert resuming.build_of(replace(TARGET, backend="nobody")) == ""

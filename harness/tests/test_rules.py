@@ -19,8 +19,8 @@ from synthetic import (
 )
 
 from kvassay.errors import KvassayError, RecordError, UnknownBackendError
-from kvassay.gate import judge
-from kvassay.rules import Rule, evaluate, parse_rules, rulebook
+from kvassay.judging.gate import judge
+from kvassay.judging.rules import Rule, evaluate, parse_rules, rulebook
 
 RULES = rulebook().rules
 #: When the first thresholds were set, before any result.

@@ -15,10 +15,10 @@ import pytest
 from synthetic import PRESET, TARGET, FakeSuite, good_records, make, question, task
 
 from kvassay.errors import KvassayError
-from kvassay.gate import judge
-from kvassay.pool import IsolatedPool, WorkerDied
+from kvassay.judging.gate import judge
 from kvassay.records import Record
-from kvassay.runner import Answer, Summary, collect_tasks, command, plan_tasks, run
+from kvassay.running.runner import Answer, Summary, collect_tasks, command, plan_tasks, run
+from kvassay.running.workers import IsolatedPool, WorkerDied
 from kvassay.suite import Request, Target, Task
 
 REQUEST = Request((TARGET,), (PRESET,))

@@ -11,6 +11,7 @@ import pytest
 from sharing import give, load, rows, spec_of, targets
 
 from kvassay import Identity
+from kvassay.backend.prefixes import PrefixStore
 from kvassay.errors import (
     CacheMemoryError,
     IdentityError,
@@ -18,7 +19,6 @@ from kvassay.errors import (
     StateError,
     UnsupportedError,
 )
-from kvassay.prefixes import PrefixStore
 
 TARGETS = targets()
 A = list(range(100))

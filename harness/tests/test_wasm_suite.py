@@ -13,9 +13,9 @@ import pytest
 
 import kvassay
 from kvassay.errors import CacheMemoryError
+from kvassay.judging.rules import evaluate, rulebook
 from kvassay.protocol import Cache
 from kvassay.records import Record
-from kvassay.rules import evaluate, rulebook
 from kvassay_backends.wasm import build_info
 from kvassay_backends.wasm.backend import WasmBackend
 from kvassay_backends.wasm.cache import WasmCache

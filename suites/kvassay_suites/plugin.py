@@ -19,13 +19,13 @@ import pytest
 
 import kvassay
 from kvassay.errors import KvassayError
-from kvassay.gate import RUN, Kind, applies
+from kvassay.judging.gate import RUN, Kind, applies
+from kvassay.judging.required import check_required
+from kvassay.judging.rules import Rule, evaluate, matches, rulebook
 from kvassay.presets import PRESETS
 from kvassay.protocol import Availability
 from kvassay.records import Record
 from kvassay.registry import provider, providers, usual, variants_of
-from kvassay.required import check_required
-from kvassay.rules import Rule, evaluate, matches, rulebook
 from kvassay.suite import Request, Suite, Target, Task
 
 #: Suites that compare bits, for which an emulator will do.

@@ -10,7 +10,7 @@ import pytest
 
 from kvassay.suite import Task
 
-from .common import MATH, record
+from .common.specs import MATH, record
 from .plugin import check_task
 
 HERE = "kvassay_suites.test_plugin"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from kvassay.checks import check_spec, check_threads
+from kvassay.backend.checks import check_spec, check_threads
 from kvassay.errors import IdentityError, UnsupportedError
 from kvassay.protocol import Backend, Cache, Support
 from kvassay.spec import Identity, LayerSpec, Spec

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from kvassay.checks import (
+from kvassay.backend.checks import (
     check_append,
     check_layer,
     check_queries,

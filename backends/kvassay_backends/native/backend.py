@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from kvassay.checks import check_limit, check_spec, check_threads
+from kvassay.backend.checks import check_limit, check_spec, check_threads
 from kvassay.errors import UnsupportedError
-from kvassay.page import KEY_CENTRE_NUMBER, SCALE_NUMBER, VALUE_CENTRE_NUMBER
+from kvassay.page.layout import KEY_CENTRE_NUMBER, SCALE_NUMBER, VALUE_CENTRE_NUMBER
 from kvassay.protocol import Backend, Cache, Pool, Support
 from kvassay.spec import Identity, LayerSpec, Spec
 

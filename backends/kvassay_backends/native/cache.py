@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from kvassay.checks import (
+from kvassay.backend.checks import (
     check_append,
     check_count,
     check_donor,

@@ -20,7 +20,7 @@ from kvassay.errors import (
     UnavailableError,
     UnsupportedError,
 )
-from kvassay.identity import check_text
+from kvassay.page.identity import check_text
 from kvassay.spec import Spec
 
 #: Where a dump keeps the size of its identity text, and the text (docs/page-format.md).

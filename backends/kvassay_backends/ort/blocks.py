@@ -9,8 +9,8 @@ import cffi
 import numpy as np
 from numpy.typing import NDArray
 
-from kvassay.dumpformat import HalfArray, LayerDump, first_live_page
 from kvassay.errors import UnavailableError
+from kvassay.page.dump import HalfArray, LayerDump, first_live_page
 from kvassay.spec import LayerSpec
 
 from ..native.abi import Library, declarations, interface

@@ -6,16 +6,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from kvassay.checks import (
+from kvassay.backend.checks import (
     check_append,
     check_layer,
     check_queries,
     check_score_query,
     check_tokens,
 )
-from kvassay.dumpformat import first_live_page, pack_dump, parse_dump
 from kvassay.errors import CacheMemoryError, SpanError, TruncateError
-from kvassay.page import PageLayout
+from kvassay.page.dump import first_live_page, pack_dump, parse_dump
+from kvassay.page.layout import PageLayout
 from kvassay.protocol import BYTE_PARTS, Cache, Counters, FloatArray, require_open
 from kvassay.spec import LayerSpec, Spec
 

@@ -6,7 +6,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
-from kvassay.checks import check_threads
+from kvassay.backend.checks import check_threads
 from kvassay.errors import UnsupportedError
 from kvassay.protocol import Backend, Cache, Support
 from kvassay.spec import Identity, Spec

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from kvassay.checks import check_limit, check_spec
+from kvassay.backend.checks import check_limit, check_spec
 from kvassay.errors import InputError, UnknownBackendError
 from kvassay.protocol import Availability, Backend, BackendProvider, Cache, Pool, Support
 from kvassay.spec import Spec

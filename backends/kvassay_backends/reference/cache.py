@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from kvassay.checks import (
+from kvassay.backend.checks import (
     check_append,
     check_count,
     check_donor,
@@ -17,7 +17,6 @@ from kvassay.checks import (
     check_score_query,
     check_tokens,
 )
-from kvassay.dumpformat import LayerDump, pack_dump, parse_dump
 from kvassay.errors import (
     CacheMemoryError,
     InputError,
@@ -26,6 +25,7 @@ from kvassay.errors import (
     StateError,
     TruncateError,
 )
+from kvassay.page.dump import LayerDump, pack_dump, parse_dump
 from kvassay.protocol import BYTE_PARTS, Cache, Counters, FloatArray, require_open
 from kvassay.spec import Spec
 

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kvassay.codec import Codec
+from kvassay.streams import Codec
 
 from .arithmetic import F32
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kvassay.page import Header, PageLayout, assemble
+from kvassay.page.layout import Header, PageLayout, assemble
+from kvassay.page.tiles import pack_keys, pack_values
 from kvassay.spec import Identity, LayerSpec
-from kvassay.tiles import pack_keys, pack_values
 
 from . import kivi, turbo
 from .arithmetic import F16, F32, f16s, f32, single

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from kvassay.page import KIVI_GROUP
+from kvassay.page.layout import KIVI_GROUP
 
 from .arithmetic import F16, F32, f16s, f32, rne, single
 

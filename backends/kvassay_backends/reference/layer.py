@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from kvassay.dumpformat import LayerDump, first_live_page
 from kvassay.errors import SpanError, StateError, TruncateError
+from kvassay.page.dump import LayerDump, first_live_page
 from kvassay.spec import Identity, LayerSpec
 
 from .arithmetic import F16, F32, f16

@@ -14,9 +14,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kvassay.codec import Codec
+from kvassay.page.tiles import unpack_keys, unpack_values
 from kvassay.spec import LayerSpec
-from kvassay.tiles import unpack_keys, unpack_values
+from kvassay.streams import Codec
 
 from . import kivi, turbo
 from .arithmetic import F16, F32, const, d16, f32, integer_dot, ordered_sum, rne, s16, single

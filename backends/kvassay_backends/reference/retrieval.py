@@ -10,10 +10,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kvassay.codec import Codec
+from kvassay.page.tiles import LANES, unpack_keys
 from kvassay.protocol import Availability
 from kvassay.retrieval import Affine, Stored, VectorCode
-from kvassay.tiles import LANES, unpack_keys
+from kvassay.streams import Codec
 
 from .arithmetic import F32, const, d16, integer_dot, require_ieee, single
 from .codebook import Span, spans

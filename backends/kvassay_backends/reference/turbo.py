@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from kvassay.codec import Codec
+from kvassay.streams import Codec
 
 from .arithmetic import F32, const, d16, f32, single
 from .codebook import Span, spans

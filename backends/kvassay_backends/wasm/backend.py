@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
-from kvassay.checks import check_spec, check_threads
+from kvassay.backend.checks import check_spec, check_threads
 from kvassay.errors import IdentityError, UnsupportedError
 from kvassay.protocol import Backend, Cache, Support
 from kvassay.spec import Identity, Spec

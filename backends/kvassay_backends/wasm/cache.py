@@ -8,14 +8,14 @@ from typing import Final
 
 import numpy as np
 
-from kvassay.checks import (
+from kvassay.backend.checks import (
     check_append,
     check_layer,
     check_queries,
     check_score_query,
     check_tokens,
 )
-from kvassay.page import PageLayout
+from kvassay.page.layout import PageLayout
 from kvassay.protocol import BYTE_PARTS, Cache, Counters, FloatArray, require_open
 from kvassay.spec import LayerSpec, Spec
 

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ..codec import RATES
 from ..errors import InputError
-from ..layer_codecs import allocate_bits
+from ..streams import RATES
+from .layers import allocate_bits
 from .outcome import Outcome
 
 #: Of the stream that is measured; all others are fp16.

@@ -19,7 +19,7 @@ from ..models import (
     passage,
     topics_tokens,
 )
-from ..page import HEADER_SIZE, PageLayout
+from ..page.layout import HEADER_SIZE, PageLayout
 from ..presets import preset as make_preset
 from ..protocol import FloatArray
 from ..registry import load as load_backend

@@ -12,9 +12,9 @@ import numpy as np
 from kvassay._version import __version__
 from kvassay.captured.provenance import KEY, Provenance
 from kvassay.captured.reader import Layer
-from kvassay.dumpfile import write_parts_atomically
 from kvassay.errors import InputError
 from kvassay.models import ModelConfig
+from kvassay.page.dumpfile import write_parts_atomically
 
 
 def provenance_of(config: ModelConfig, text_digest: str) -> Provenance:

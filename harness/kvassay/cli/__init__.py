@@ -17,23 +17,47 @@ import typer
 from .._version import __version__
 from ..errors import KvassayError
 from . import (
-    allocating,
-    arms,
-    capturing,
-    certifying,
-    codecs,
-    comparing,
-    conforming,
-    creating,
-    examining,
-    historical,
-    judging,
-    packing,
-    planning,
-    serve,
-    showing,
+    allocate as allocating,
 )
-from .terminal import Session, errors
+from . import (
+    arms,
+    codecs,
+    serve,
+)
+from . import (
+    capture as capturing,
+)
+from . import (
+    certify as certifying,
+)
+from . import (
+    compare as comparing,
+)
+from . import (
+    conformance as conforming,
+)
+from . import (
+    doctor as examining,
+)
+from . import (
+    explain as showing,
+)
+from . import (
+    gate as judging,
+)
+from . import (
+    golden_pack as packing,
+)
+from . import (
+    history as historical,
+)
+from . import (
+    new_backend as creating,
+)
+from . import (
+    plan as planning,
+)
+from .parts.terminal import Session, errors
 
 #: What typer raises for bad usage; it has carried its own copy of click since 0.2x.
 _USAGE_ERROR: Final[type[Exception]] = typer.BadParameter.__mro__[2]

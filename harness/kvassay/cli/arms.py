@@ -15,7 +15,7 @@ from rich.table import Table
 
 from ..errors import SpecError
 from ..suggest import did_you_mean
-from .terminal import Verbose, errors, output
+from .parts.terminal import Verbose, errors, output
 
 if TYPE_CHECKING:
     from ..arms import Outcome, Row

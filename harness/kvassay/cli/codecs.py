@@ -11,7 +11,7 @@ import typer
 from rich import box
 from rich.table import Table
 
-from .terminal import Verbose, errors, output
+from .parts.terminal import Verbose, errors, output
 
 if TYPE_CHECKING:
     from ..distortion import Figures

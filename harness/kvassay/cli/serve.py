@@ -9,11 +9,11 @@ from typing import Annotated, Final
 
 import typer
 
+from ..assets.sites import Files, collect, export
+from ..assets.siteserver import SiteServer
 from ..errors import InputError, ModelError
-from ..rules import rulebook
-from ..sites import Files, collect, export
-from ..siteserver import SiteServer
-from .terminal import Verbose, output
+from ..judging.rules import rulebook
+from .parts.terminal import Verbose, output
 
 #: What the page needs of a rule to apply and show it.
 _RULE_FIELDS: Final = (

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..gate import Judgement
+from ..judging.gate import Judgement
 from ..records import Record
 from .pages import page
 from .plots import plots

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from ..comparing import Comparison
+from ..judging.compare import Comparison
 from .pages import page
 
 #: Changes of untracked figures that the page lists; the terminal's -v lists all.

@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from ..judging.rules import rulebook
 from ..records import Record
-from ..rules import rulebook
 from .drawing import LIMIT, SERIES, Plot, colour, draw_legend, new_figure, place, to_svg
 
 _INTERVAL: Final = ("low", "high")

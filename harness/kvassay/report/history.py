@@ -16,8 +16,8 @@ from typing import Final
 import matplotlib
 import numpy as np
 
-from ..history import AVAILABILITY, Benchmark, Commit, History, Point, Series, reasons
-from ..wording import figure
+from ..judging.wording import figure
+from .asv_results import AVAILABILITY, Benchmark, Commit, History, Point, Series, reasons
 from .drawing import STYLE, Plot, colour, draw_legend, new_figure, place, to_svg
 from .pages import page
 

@@ -12,9 +12,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from xml.etree import ElementTree
 
-from ..gate import Judgement, Verdict
-from ..rules import Outcome
-from ..wording import conclusion, describe, figure, who
+from ..judging.gate import Judgement, Verdict
+from ..judging.rules import Outcome
+from ..judging.wording import conclusion, describe, figure, who
 
 _WORST_SHOWN = 3
 _Counts = dict[str, int]

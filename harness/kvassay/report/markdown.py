@@ -6,9 +6,9 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..gate import Judgement
+from ..judging.gate import Judgement
+from ..judging.wording import alike
 from ..records import Record
-from ..wording import alike
 from .pages import page
 from .view import View
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from ..wording import about, describe, figure, owner, who
+from ..judging.wording import about, describe, figure, owner, who
 
 
 @cache

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 import matplotlib
 from matplotlib.figure import Figure
 
+from ..judging.rules import rulebook
 from ..protocol import BYTE_PARTS
 from ..records import Record
-from ..rules import rulebook
 from .arms import arm_plots
 from .drawing import (
     LIMIT,

@@ -7,11 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ..gate import RUN, Judgement, Verdict
-from ..records import Record
-from ..resuming import DONE
-from ..rules import Outcome, Rule
-from ..wording import (
+from ..judging.gate import RUN, Judgement, Verdict
+from ..judging.rules import Outcome, Rule
+from ..judging.wording import (
     alike,
     conclusion,
     culprits,
@@ -21,6 +19,8 @@ from ..wording import (
     who,
     worst,
 )
+from ..records import Record
+from ..running.resuming import DONE
 
 _WORST_SHOWN = 3
 PASSES: Final = "PASS"

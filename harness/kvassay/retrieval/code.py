@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from ..errors import InputError
-from ..tiles import LANES
+from ..page.tiles import LANES
 
 BITS: Final = (2, 3, 4)
 MAX_DIM: Final = 8192

@@ -17,9 +17,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ..dumpfile import write_parts_atomically
 from ..errors import InputError, PageError
-from ..tiles import LANES
+from ..page.dumpfile import write_parts_atomically
+from ..page.tiles import LANES
 from .calibration import KINDS, Calibration
 from .checks import check_ids, check_vectors
 from .code import LARGEST, SMALLEST, VectorCode

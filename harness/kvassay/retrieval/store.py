@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..tiles import LANES, pack_keys, unpack_keys
+from ..page.tiles import LANES, pack_keys, unpack_keys
 from .code import VectorCode
 from .protocol import F32, U8, Stored
 

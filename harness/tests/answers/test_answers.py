@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from synthetic import TARGET, make, task
 
-from kvassay import answers
-from kvassay.answers import Answers, task_digest
 from kvassay.errors import RecordError
 from kvassay.records import Record
 from kvassay.registry import ClassProvider, load, register, unregister
-from kvassay.runner import Answer, Summary, run
+from kvassay.running import answers
+from kvassay.running.answers import Answers, task_digest
+from kvassay.running.runner import Answer, Summary, run
 from kvassay.suite import Target, Task
 
 

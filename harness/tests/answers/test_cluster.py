@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from synthetic import task
 
-from kvassay import cluster as module
-from kvassay.answers import Answers
-from kvassay.cluster import cluster
 from kvassay.errors import UnavailableError
-from kvassay.pool import THREAD_VARIABLES, cores
 from kvassay.records import Record
-from kvassay.runner import run
+from kvassay.running import cluster as module
+from kvassay.running.answers import Answers
+from kvassay.running.cluster import cluster
+from kvassay.running.runner import run
+from kvassay.running.workers import THREAD_VARIABLES, cores
 from kvassay.suite import Target, Task
 
 #: What dask and its web server leave behind.

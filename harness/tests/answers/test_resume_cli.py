@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from synthetic import TARGET, FakeSuite, good_records, make, task
 
-from kvassay.cli import run, selecting
+from kvassay.cli import run
+from kvassay.cli.parts import selecting
 from kvassay.errors import SpecError
 from kvassay.presets import preset
 from kvassay.records import Record, read_records
@@ -52,8 +53,8 @@ def test_a_second_run_takes_its_answers_from_the_file(monkeypatch: pytest.Monkey
     def never(*arguments: object) -> None:
         raise AssertionError("measured again")
 
-    monkeypatch.setattr("kvassay.runner.execute", never)
-    monkeypatch.setattr("kvassay.runner.IsolatedPool", never)
+    monkeypatch.setattr("kvassay.running.runner.execute", never)
+    monkeypatch.setattr("kvassay.running.runner.IsolatedPool", never)
     assert run([*GATE, "--answers", "answers.jsonl", "--quiet"]) == status == 0
     assert sorted(r.to_json() for r in measured()) == sorted(r.to_json() for r in first)
     assert Path("answers.jsonl").read_bytes() == kept
@@ -75,7 +76,7 @@ def test_a_file_that_holds_no_answers_is_an_error(capsys: pytest.CaptureFixture[
 def test_a_cluster_that_is_not_there_is_an_error(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("kvassay.cluster._CONNECT_SECONDS", 0.2)
+    monkeypatch.setattr("kvassay.running.cluster._CONNECT_SECONDS", 0.2)
     assert run([*GATE, "--dask", "tcp://127.0.0.1:9", "--quiet"]) == 2
     assert "error: --dask: " in capsys.readouterr().err
 

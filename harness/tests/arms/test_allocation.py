@@ -10,7 +10,8 @@ import pytest
 import kvassay
 from kvassay.arms import Outcome, parse_arm
 from kvassay.arms.allocation import allocate, losses, probes
-from kvassay.cli import allocating, run
+from kvassay.cli import allocate as allocating
+from kvassay.cli import run
 from kvassay.errors import InputError
 
 LAYERS = 4

@@ -8,10 +8,10 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from kvassay.page import PageLayout, with_crc
+from kvassay.page.layout import PageLayout, with_crc
+from kvassay.page.tiles import pack_keys, pack_values, unpack_keys, unpack_values
 from kvassay.protocol import Cache, FloatArray
 from kvassay.spec import LayerSpec, Spec
-from kvassay.tiles import pack_keys, pack_values, unpack_keys, unpack_values
 from kvassay_suites.oracle import attend64, scores64
 
 from .rereading import EditedCache, KeepingCache, TwinCache, with_scaled

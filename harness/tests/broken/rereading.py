@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from kvassay.dumpformat import pack_dump, parse_dump
-from kvassay.page import PageLayout, with_crc
+from kvassay.page.dump import pack_dump, parse_dump
+from kvassay.page.layout import PageLayout, with_crc
 from kvassay.protocol import Cache, FloatArray
 from kvassay.spec import LayerSpec, Spec
 from kvassay_suites.oracle import decode_cache

@@ -15,7 +15,7 @@ from kvassay.errors import (
     PageError,
     TruncateError,
 )
-from kvassay.page import with_crc
+from kvassay.page.layout import with_crc
 from kvassay.protocol import Cache, FloatArray
 from kvassay.spec import Spec
 from kvassay_suites.oracle import OracleError, put_number, put_token

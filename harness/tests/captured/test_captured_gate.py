@@ -11,9 +11,10 @@ import pytest
 from broken.wrapped import Unbroken
 
 from kvassay.captured import open_captured, provenance_of, write_captured
-from kvassay.cli import run, selecting
+from kvassay.cli import run
+from kvassay.cli.parts import selecting
 from kvassay.errors import KvassayError, TensorsError
-from kvassay.gate import Question, judge
+from kvassay.judging.gate import Question, judge
 from kvassay.models import capture, tiny, tiny_tokens
 from kvassay.models.capture import token_digest
 from kvassay.protocol import Support

@@ -30,7 +30,7 @@ def test_every_promised_name_is_there() -> None:
 
 
 def test_the_function_and_the_module_of_that_name_live_side_by_side() -> None:
-    from kvassay.codec import parse_codec
+    from kvassay.streams import parse_codec
 
     assert callable(kvassay.codec)
     assert parse_codec("turbo:3", "keys").bits == 3

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from codec_tools import decoded, gaussian, make, nmse
 
+from kvassay.arms.layers import allocate_bits, layer_codecs
 from kvassay.errors import InputError, SpecError
-from kvassay.layer_codecs import allocate_bits, layer_codecs
 from kvassay_codecs.base import EncodedArrays
 from kvassay_codecs.rope import Rotary
 from kvassay_codecs.spinquant import range_loss

@@ -117,7 +117,7 @@ def test_turbo_is_what_a_page_of_the_backend_holds(role: str, bits: float) -> No
             else (None, None)
         )
     parts = encoded.parts
-    page = kvassay.page.PageLayout(spec.layer(0))
+    page = kvassay.page.layout.PageLayout(spec.layer(0))
     assert parts["codes"] == 2 * page[f"{role}_codes"].size
     assert parts["scales"] == 2 * page[f"{role}_scales"].size
     if first is not None and second is not None:

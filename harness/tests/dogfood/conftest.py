@@ -7,8 +7,8 @@ from pathlib import Path
 import dogfood
 import pytest
 
+from kvassay.assets.sites import export
 from kvassay.cli.serve import page
-from kvassay.sites import export
 
 
 @pytest.fixture(scope="session")

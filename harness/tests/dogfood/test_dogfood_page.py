@@ -18,9 +18,9 @@ import pytest
 from dogfood import Visit
 
 from kvassay import models
+from kvassay.assets.siteserver import SiteServer
 from kvassay.cli.serve import page
 from kvassay.errors import ModelError
-from kvassay.siteserver import SiteServer
 
 pytestmark = pytest.mark.long
 

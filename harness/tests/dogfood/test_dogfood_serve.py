@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from kvassay import sites
+from kvassay.assets import sites
+from kvassay.assets.siteserver import SiteServer
 from kvassay.cli import run
 from kvassay.errors import InputError, RegistryError, UnavailableError
-from kvassay.siteserver import SiteServer
 
 Capture = pytest.CaptureFixture[str]
 

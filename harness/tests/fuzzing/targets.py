@@ -16,11 +16,11 @@ from typing import Final
 import numpy as np
 
 from kvassay import Spec
-from kvassay.dumpformat import pack_dump, parse_dump
 from kvassay.errors import KvassayError
 from kvassay.models.gguf_file import GGUFFile
-from kvassay.page import with_crc
-from kvassay.pagecheck import check_page
+from kvassay.page.check import check_page
+from kvassay.page.dump import pack_dump, parse_dump
+from kvassay.page.layout import with_crc
 from kvassay.records import read_records
 from kvassay_backends.reference import ReferenceBackend
 

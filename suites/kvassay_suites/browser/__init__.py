@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from kvassay.assets.web import web_assets
 from kvassay.suite import Request, Target, Task
-from kvassay.web import web_assets
 
 from .engines import ENGINES
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from kvassay.web import WebAssets
+from kvassay.assets.web import WebAssets
 
 from .link import EngineError, Link
 

@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import kvassay
+from kvassay.assets.web import web_assets
 from kvassay.errors import UnavailableError
 from kvassay.records import Record
+from kvassay.registry import REFERENCE
 from kvassay.suite import Depth
-from kvassay.web import web_assets
 
-from ..common import REFERENCE, record
+from ..common.specs import record
 from ..golden.cases import CASES as GOLDEN
 from ..golden.measure import compare as compare_golden
 from ..parity.grid import cases, page_cases, preset_cases

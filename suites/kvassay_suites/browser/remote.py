@@ -12,7 +12,13 @@ from typing import Any, Final, NoReturn
 import numpy as np
 
 from kvassay import errors
-from kvassay.checks import check_append, check_layer, check_queries, check_score_query, check_tokens
+from kvassay.backend.checks import (
+    check_append,
+    check_layer,
+    check_queries,
+    check_score_query,
+    check_tokens,
+)
 from kvassay.protocol import BYTE_PARTS, Backend, Cache, Counters, FloatArray, Support, require_open
 from kvassay.spec import Spec
 

@@ -8,10 +8,10 @@ from typing import Any, Final
 
 import kvassay
 from kvassay.protocol import FloatArray
+from kvassay.registry import REFERENCE
 from kvassay.suite import Depth
 
-from ..common import REFERENCE
-from ..common_inputs import gaussian
+from ..common.inputs import gaussian
 from .remote import RemoteBackend, plain
 
 SESSIONS: Final[Mapping[Depth, int]] = {"quick": 20, "default": 100, "full": 1000}

@@ -13,16 +13,16 @@ from pathlib import Path
 import pytest
 
 import kvassay
+from kvassay.assets.web import WebAssets, web_assets
 from kvassay.errors import StateError, TruncateError, UnavailableError
-from kvassay.gate import Question, judge
+from kvassay.judging.gate import Question, judge
+from kvassay.judging.rules import evaluate, rulebook
 from kvassay.protocol import Cache
-from kvassay.rules import evaluate, rulebook
-from kvassay.runner import target_tasks
+from kvassay.registry import REFERENCE
+from kvassay.running.runner import target_tasks
 from kvassay.suite import Request, Target, Task
-from kvassay.web import WebAssets, web_assets
 
-from ..common import REFERENCE
-from ..common_inputs import gaussian
+from ..common.inputs import gaussian
 from ..golden.measure import compare
 from ..parity.grid import cases, page_cases
 from ..parity.scenario import run_case

@@ -15,7 +15,7 @@ import kvassay
 from kvassay.protocol import Backend, Cache, FloatArray
 from kvassay.suite import Depth
 
-from ..common_inputs import gaussian
+from ..common.inputs import gaussian
 from .link import EngineError
 from .remote import RemoteBackend, RemoteCache
 

@@ -9,7 +9,15 @@ import kvassay
 from kvassay.errors import KvassayError
 from kvassay.suite import Depth, Request, Target, Task
 
-from ..common import CODEC_PAIRS, HEAD_DIMS, KEY_CODECS, MATH, ONE_LAYER, VALUE_CODECS, make_spec
+from ..common.specs import (
+    CODEC_PAIRS,
+    HEAD_DIMS,
+    KEY_CODECS,
+    MATH,
+    ONE_LAYER,
+    VALUE_CODECS,
+    make_spec,
+)
 from .faults import CASES
 
 #: What a quick look takes: the codecs of the presets.

@@ -11,8 +11,8 @@ import kvassay
 from kvassay.protocol import FloatArray
 from kvassay.records import Record
 
-from ..common import MATH, record
-from ..common_inputs import gaussian, tokens
+from ..common.inputs import gaussian, tokens
+from ..common.specs import MATH, record
 from .ideal import key_bias
 from .readout import GROUP, KV_HEADS, PAGE, plain_spec
 

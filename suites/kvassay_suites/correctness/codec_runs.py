@@ -9,8 +9,8 @@ import kvassay
 from kvassay.protocol import Backend
 from kvassay.records import Record
 
-from ..common import ONE_LAYER, make_spec, record
-from ..common_inputs import gaussian
+from ..common.inputs import gaussian
+from ..common.specs import ONE_LAYER, make_spec, record
 from ..oracle import flip_code, flip_token, read_dump
 
 #: Bit of an fp16 number that a flip changes: the highest of its mantissa.

@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 import kvassay
-from kvassay.codec import parse_codec
 from kvassay.protocol import Backend, FloatArray
 from kvassay.records import Record
+from kvassay.streams import parse_codec
 
-from ..common import MATH, make_spec, record
-from ..common_inputs import gaussian, tokens
+from ..common.inputs import gaussian, tokens
+from ..common.specs import MATH, make_spec, record
 from ..oracle import attend64, decode_cache, scores64
 
 Float64 = NDArray[np.float64]

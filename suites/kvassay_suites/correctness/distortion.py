@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 import kvassay
-from kvassay.costs import Costs
+from kvassay.page.costs import Costs
 from kvassay.records import Record
 
-from ..common import MATH, record
-from ..common_inputs import tokens
+from ..common.inputs import tokens
+from ..common.specs import MATH, record
 from .ideal import distortion, query_noise
 from .readout import KV_HEADS, PAGE, plain_spec, read_keys, read_values
 

@@ -11,9 +11,9 @@ import kvassay
 from kvassay.errors import KvassayError
 from kvassay.protocol import Backend, Cache, FloatArray
 
-from ..common import make_spec
-from ..common_inputs import gaussian
-from ..offered import usual
+from ..common.inputs import gaussian
+from ..common.offered import usual
+from ..common.specs import make_spec
 
 
 class Fault(Exception):

@@ -9,7 +9,7 @@ import numpy as np
 
 from kvassay.protocol import Backend
 
-from ..common_inputs import gaussian
+from ..common.inputs import gaussian
 from ..oracle import attend64, decode_cache, read_dump
 from .fault_case import expect, filled, kv, plain, query, same, turbo
 from .readout import KV_HEADS, plain_spec, read_keys, read_values

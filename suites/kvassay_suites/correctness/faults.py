@@ -11,8 +11,8 @@ from kvassay.errors import KvassayError
 from kvassay.protocol import Backend
 from kvassay.records import Record
 
-from ..common import ONE_LAYER, record
-from ..offered import NotOffered, usual_codecs
+from ..common.offered import NotOffered, usual_codecs
+from ..common.specs import ONE_LAYER, record
 from . import fault_data, fault_input, fault_state
 from .fault_case import Fault
 

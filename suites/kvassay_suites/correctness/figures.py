@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 import kvassay
 from kvassay.records import Record
 
-from ..common import ONE_LAYER, record
-from ..common_inputs import gaussian
+from ..common.inputs import gaussian
+from ..common.specs import ONE_LAYER, record
 from ..oracle.attention import softmax64
 from .contract import look
 

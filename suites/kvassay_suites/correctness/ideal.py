@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
-from kvassay.codec import Codec, parse_codec
+from kvassay.streams import Codec, parse_codec
 
 Float64 = NDArray[np.float64]
 #: Sampled channels: the figure is good to about a third of a percent.

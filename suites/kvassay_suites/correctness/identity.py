@@ -14,9 +14,9 @@ from kvassay.errors import IdentityError, KvassayError, PageError, SpecError
 from kvassay.protocol import Backend
 from kvassay.records import Record
 
-from ..common import ONE_LAYER, make_spec, record
-from ..common_inputs import gaussian
-from ..offered import usual_pair
+from ..common.inputs import gaussian
+from ..common.offered import usual_pair
+from ..common.specs import ONE_LAYER, make_spec, record
 from ..oracle import put_number, put_token, read_dump
 
 BASE: Final[dict[str, Any]] = {

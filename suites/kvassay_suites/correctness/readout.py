@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 import kvassay
 from kvassay.protocol import Backend, FloatArray
 
-from ..common import make_spec
+from ..common.specs import make_spec
 
 KV_HEADS: Final = 2
 GROUP: Final = 16

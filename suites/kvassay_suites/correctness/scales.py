@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 import kvassay
 from kvassay.records import Record
 
-from ..common import MATH, record
-from ..common_inputs import gaussian
+from ..common.inputs import gaussian
+from ..common.specs import MATH, record
 from ..oracle import Page, read_dump
 from ..oracle.rotation import KEYS, VALUES, gain_exponent, rotation
 from .readout import KV_HEADS, PAGE, plain_spec

@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 
 import kvassay
 from kvassay.errors import KvassayError, UnsupportedError
-from kvassay.page import with_crc
+from kvassay.page.layout import with_crc
 from kvassay.protocol import Backend, Cache, FloatArray
 
-from ..common import make_spec
-from ..common_inputs import gaussian
-from ..offered import Offered
+from ..common.inputs import gaussian
+from ..common.offered import Offered
+from ..common.specs import make_spec
 from ..oracle import read_dump
 
 #: Codecs of keys and values, one pair a family.

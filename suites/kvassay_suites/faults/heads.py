@@ -10,7 +10,7 @@ import numpy as np
 import kvassay
 from kvassay.protocol import Backend, Cache
 
-from ..common import ONE_LAYER
+from ..common.specs import ONE_LAYER
 from ..oracle import decode_cache, scores64
 from .case import PAIRS, Findings, Subject, case, kv, queries, relative, same, seen, small
 

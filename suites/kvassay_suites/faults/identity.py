@@ -10,11 +10,11 @@ from typing import Any, Final
 import numpy as np
 
 import kvassay
+from kvassay.backend.prefixes import PrefixStore
 from kvassay.errors import IdentityError, KvassayError, PageError, UnsupportedError
-from kvassay.prefixes import PrefixStore
 from kvassay.protocol import Backend, Cache
 
-from ..common import ONE_LAYER
+from ..common.specs import ONE_LAYER
 from ..oracle import read_dump
 from .case import PAIRS, Findings, Subject, case, filled, kv, patched, queries, small
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from kvassay.errors import InputError, NonFiniteError
 from kvassay.protocol import Cache
 
-from ..common import ONE_LAYER
+from ..common.specs import ONE_LAYER
 from .case import PAIRS, Findings, Subject, case, filled, kv, queries, seen, small
 
 

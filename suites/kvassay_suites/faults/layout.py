@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 import kvassay
 from kvassay.errors import IdentityError, KvassayError
 from kvassay.protocol import Backend, Cache, FloatArray
+from kvassay.registry import REFERENCE
 
-from ..common import HEAD_DIMS, MATH, ONE_LAYER, REFERENCE
+from ..common.specs import HEAD_DIMS, MATH, ONE_LAYER
 from ..oracle import LayerState, attend64, decode_cache, read_page, scores64
 from .case import (
     PAIRS,

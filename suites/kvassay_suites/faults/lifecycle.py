@@ -10,7 +10,7 @@ import kvassay
 from kvassay.errors import TruncateError
 from kvassay.protocol import Backend, Cache
 
-from ..common import MATH, ONE_LAYER
+from ..common.specs import MATH, ONE_LAYER
 from ..oracle import attend64, decode_cache, read_dump, read_page
 from .case import PAIRS, Findings, Subject, case, filled, kv, queries, relative, same, seen, small
 

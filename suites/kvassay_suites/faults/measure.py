@@ -7,8 +7,8 @@ from typing import Final
 
 from kvassay.records import Record
 
-from ..common import record
-from ..offered import NotOffered
+from ..common.offered import NotOffered
+from ..common.specs import record
 from .case import CASES, Findings, Subject
 
 #: Failures told in a record; the rest are counted.

@@ -8,12 +8,12 @@ from typing import Final
 import numpy as np
 
 import kvassay
-from kvassay.costs import Costs
 from kvassay.errors import StateError
+from kvassay.page.costs import Costs
 from kvassay.protocol import BYTE_PARTS
 
-from ..common import ONE_LAYER
-from ..common_process import call_fresh
+from ..common.process import call_fresh
+from ..common.specs import ONE_LAYER
 from ..memory.process import ENVIRONMENT
 from .case import PAIRS, Findings, Subject, case, filled, kv, queries, small
 

@@ -14,7 +14,7 @@ from kvassay.errors import UnavailableError, UnknownBackendError
 from kvassay.protocol import Backend
 from kvassay.registry import provider
 
-from ..common import KEY_CODECS, MATH, ONE_LAYER, VALUE_CODECS
+from ..common.specs import KEY_CODECS, MATH, ONE_LAYER, VALUE_CODECS
 from ..golden.cases import CASES as GOLDEN
 from ..golden.cases import inputs, read
 from ..oracle import LayerState, OracleError, attend64, decode_cache, read_dump, read_page, rotation

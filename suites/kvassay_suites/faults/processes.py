@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 import kvassay
 from kvassay.protocol import Cache
 
-from ..common import MATH, ONE_LAYER
-from ..common_inputs import gaussian
-from ..common_process import call_fresh
+from ..common.inputs import gaussian
+from ..common.process import call_fresh
+from ..common.specs import MATH, ONE_LAYER
 from .case import PAIRS, Findings, Subject, case, filled, kv, queries, same, seen, small
 
 #: Makes glibc fill what it hands out with 0xFE: NaN as fp16, huge as float32.

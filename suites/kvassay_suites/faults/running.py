@@ -7,7 +7,7 @@ from typing import Final
 import kvassay
 from kvassay.protocol import Backend
 
-from ..common import CODEC_PAIRS, ONE_LAYER
+from ..common.specs import CODEC_PAIRS, ONE_LAYER
 from ..oracle import flip_code
 from .case import Findings, Subject, case, filled, kv, queries, small
 

@@ -14,8 +14,8 @@ import kvassay
 from kvassay.errors import NonFiniteError, PageError
 from kvassay.protocol import Backend
 
-from ..common import MATH, ONE_LAYER
-from ..common_inputs import gaussian
+from ..common.inputs import gaussian
+from ..common.specs import MATH, ONE_LAYER
 from ..oracle import decode_cache, read_dump, read_page
 from .case import PAIRS, Findings, Subject, case, filled, kv, patched, queries, relative, small
 

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from kvassay import registry
+from kvassay.backend.own_formats import OwnFormatBackend
 from kvassay.errors import KvassayError
-from kvassay.own_formats import OwnFormatBackend
 from kvassay.suite import Request, Target, Task
 
-from ..common import MATH, ONE_LAYER
+from ..common.specs import MATH, ONE_LAYER
 from ..quality.measured import REAL, TINY
 
 SUITE: Final = "foreign"
@@ -52,7 +52,7 @@ def own(target: Target) -> OwnFormatBackend:
     backend = registry.load(target.backend, target.variant)
     if not isinstance(backend, OwnFormatBackend):
         raise KvassayError(
-            f"{target.backend} has no formats of its own (kvassay.own_formats); judge it by "
+            f"{target.backend} has no formats of its own (kvassay.backend.own_formats); judge it by "
             f"kvassay gate"
         )
     return backend

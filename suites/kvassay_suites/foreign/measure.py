@@ -11,15 +11,15 @@ from typing import Any, Final
 
 import numpy as np
 
+from kvassay.backend.own_formats import OwnFormat, turned
 from kvassay.models import CacheAttention, FullAttention, tiny, tiny_tokens
-from kvassay.own_formats import OwnFormat, turned
 from kvassay.protocol import FloatArray
 from kvassay.records import Record
 from kvassay.spec import Spec
 from kvassay.suite import Target
 from kvassay.vector_codec import codec
 
-from ..common import MATH, ONE_LAYER
+from ..common.specs import MATH, ONE_LAYER
 from ..oracle import attend64
 from ..quality import metrics
 from ..quality.fixture import SHAPES

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kvassay.cli import run, selecting
+from kvassay.backend.own_formats import OwnFormat, OwnFormatBackend, turned
+from kvassay.cli import run
+from kvassay.cli.parts import selecting
 from kvassay.errors import KvassayError
-from kvassay.gate import Question, judge
-from kvassay.own_formats import OwnFormat, OwnFormatBackend, turned
+from kvassay.judging.gate import Question, judge
 from kvassay.presets import preset
 from kvassay.protocol import FloatArray
 from kvassay.records import Record

@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kvassay.codec import Codec
+from kvassay.streams import Codec
 
 from ..oracle.page import CENTROIDS
 from ..oracle.rotation import block_size, draws, gain_exponent, transform_tables

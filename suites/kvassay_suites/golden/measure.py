@@ -11,7 +11,7 @@ import kvassay
 from kvassay.protocol import Backend, Cache
 from kvassay.records import Record
 
-from ..common import MATH, record
+from ..common.specs import MATH, record
 from ..oracle import read_dump
 from ..parity import locate
 from .cases import inputs, read, spec_of

@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kvassay import packs
-from kvassay.cli import packing, run
+from kvassay.assets import packs
+from kvassay.assets.packs import compare_pack, write_pack
+from kvassay.cli import golden_pack as packing
+from kvassay.cli import run
 from kvassay.errors import KvassayError, WriteError
-from kvassay.packs import compare_pack, write_pack
 
 from . import pack
 from .contract import Transform, ex2, rne, store_scales

@@ -10,7 +10,7 @@ from typing import Final
 
 from kvassay.suite import Depth, Request, Task
 
-from ..common import ONE_LAYER
+from ..common.specs import ONE_LAYER
 
 #: Sequences of operations a target, and their longest length.
 EFFORTS: Final[Mapping[Depth, tuple[int, int]]] = {

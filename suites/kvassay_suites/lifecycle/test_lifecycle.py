@@ -6,8 +6,8 @@ import kvassay
 from kvassay.errors import IdentityError, PageError
 from kvassay.suite import Task
 
-from ..common import make_spec
-from ..common_inputs import gaussian
+from ..common.inputs import gaussian
+from ..common.specs import make_spec
 from ..plugin import check_task, request_of
 from . import suite
 from .measure import run

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from kvassay.suite import Depth, Request, Target, Task
 
-from ..common import ONE_LAYER
+from ..common.specs import ONE_LAYER
 
 BASELINE: Final = "fp16"
 #: Tokens from which on scratch must not grow.

@@ -10,12 +10,12 @@ from typing import Any, Final
 import numpy as np
 
 import kvassay
-from kvassay.dumpformat import LayerDump, pack_dump, parse_dump
 from kvassay.errors import NonFiniteError
-from kvassay.page import with_crc
+from kvassay.page.dump import LayerDump, pack_dump, parse_dump
+from kvassay.page.layout import with_crc
 from kvassay.protocol import Backend, Cache, FloatArray
 
-from ..common_inputs import gaussian
+from ..common.inputs import gaussian
 
 #: Where a page's header keeps the position of its first token (docs/page-format.md).
 _TOKEN_START: Final = slice(40, 44)

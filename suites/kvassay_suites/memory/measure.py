@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import kvassay
-from kvassay.costs import Costs
+from kvassay.page.costs import Costs
 from kvassay.protocol import Backend
 from kvassay.records import Record
 
-from ..common import ONE_LAYER, record
-from ..common_process import call_fresh
+from ..common.process import call_fresh
+from ..common.specs import ONE_LAYER, record
 from . import BASELINE
 from .growth import LONG, slope
 from .load import Tokens, fill, preset_spec

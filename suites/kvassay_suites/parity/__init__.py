@@ -10,7 +10,7 @@ from kvassay.errors import KvassayError
 from kvassay.protocol import Backend
 from kvassay.suite import Request, Target, Task
 
-from ..common import MATH, ONE_LAYER, describe, instruction_stage
+from ..common.specs import MATH, ONE_LAYER, describe, instruction_stage
 from ..golden.cases import CASES as GOLDEN
 from ..golden.cases import spec_of as golden_spec
 from .grid import Cases, cases, page_cases, preset_cases

@@ -11,9 +11,9 @@ from typing import Any, Final
 import kvassay
 from kvassay.suite import Depth
 
-from ..common import HEAD_DIMS, KEY_CODECS, VALUE_CODECS, make_spec
-from ..common_inputs import KINDS
-from ..common_pairwise import pairwise
+from ..common.inputs import KINDS
+from ..common.pairwise import pairwise
+from ..common.specs import HEAD_DIMS, KEY_CODECS, VALUE_CODECS, make_spec
 from .plans import CROSS, ONE_PAGE, PLANS
 
 Cases = list[dict[str, Any]]

@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 import kvassay
 from kvassay.protocol import Backend
 from kvassay.records import Record
+from kvassay.registry import REFERENCE
 
-from ..common import REFERENCE, record
+from ..common.specs import record
 from .plans import CROSS
 from .replay import command, write_replay
 from .scenario import Case, Result, run_case

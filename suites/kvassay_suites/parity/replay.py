@@ -18,8 +18,8 @@ from typing import Any, Final
 
 import kvassay
 from kvassay.errors import KvassayError
+from kvassay.registry import REFERENCE
 
-from ..common import REFERENCE
 from .scenario import Case, run_case
 
 FORMAT: Final = 1

@@ -23,7 +23,7 @@ import kvassay
 from kvassay.errors import SpanError, TruncateError
 from kvassay.protocol import Backend, Cache, FloatArray
 
-from ..common_inputs import queries, tokens
+from ..common.inputs import queries, tokens
 from . import locate
 from .model import LayerModel
 

@@ -6,8 +6,8 @@ import pytest
 
 from kvassay.spec import LayerSpec
 
-from ..common import make_spec
-from ..common_pairwise import pairwise
+from ..common.pairwise import pairwise
+from ..common.specs import make_spec
 from .grid import FACTORS, cases, page_cases
 from .model import LayerModel
 from .plans import PLANS

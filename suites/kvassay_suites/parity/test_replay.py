@@ -12,7 +12,7 @@ import pytest
 import kvassay
 from kvassay.protocol import Backend, Cache, Counters, FloatArray, Support
 
-from ..common import ONE_LAYER, make_spec
+from ..common.specs import ONE_LAYER, make_spec
 from ..oracle import flip_code
 from . import locate
 from .grid import case_of

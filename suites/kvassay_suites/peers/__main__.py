@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from kvassay.errors import KvassayError
-from kvassay.machine import machine_record
 from kvassay.records import Record, RecordWriter, read_records
+from kvassay.running.machine import machine_record
 
 from .cases import CASES, find_cases
 from .session import NOT_MEASURED, PEERS, TIME, Plan, measure

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from kvassay.backend.own_formats import OwnFormat, OwnFormatBackend, turned
 from kvassay.errors import InputError, StateError, UnsupportedError
-from kvassay.own_formats import OwnFormat, OwnFormatBackend, turned
 from kvassay.protocol import Availability, Backend, BackendProvider, FloatArray
 from kvassay.spec import Spec
 

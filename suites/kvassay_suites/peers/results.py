@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from kvassay.noise import Ratio, ratio
 from kvassay.records import Record
+from kvassay.statistics.noise import Ratio, ratio
 
 from .session import NOT_MEASURED, TIME
 

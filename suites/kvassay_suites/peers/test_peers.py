@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from kvassay.errors import KvassayError
-from kvassay.noise import ratio
 from kvassay.records import Record, read_records
+from kvassay.statistics.noise import ratio
 
 from .__main__ import main
 from .cases import CASES, Case, find_cases

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from kvassay.suite import Depth, Request, Target, Task
 
-from ..common import instruction_stage
+from ..common.specs import instruction_stage
 from .work import BASELINE, Shape
 
 

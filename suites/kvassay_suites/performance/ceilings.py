@@ -10,12 +10,12 @@ from typing import Final
 
 import numpy as np
 
-from kvassay.doctor import clock_step
-from kvassay.machine import caches, frequency
 from kvassay.protocol import FloatArray
 from kvassay.records import Record
+from kvassay.running.doctor import clock_step
+from kvassay.running.machine import caches, frequency
 
-from ..common import record
+from ..common.specs import record
 from .work import calibrate, processor_time
 
 #: Far beyond any cache, and small enough for any machine.

@@ -14,7 +14,7 @@ from kvassay.models.texts import topics_tokens
 from kvassay.protocol import Backend
 from kvassay.records import Record
 
-from ..common import instruction_stage, record
+from ..common.specs import instruction_stage, record
 from .work import checksum, processor_time
 
 _PROMPT: Final = 256

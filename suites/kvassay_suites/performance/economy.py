@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from kvassay.costs import Costs, blocked_work, payback
+from kvassay.page.costs import Costs, blocked_work, payback
 from kvassay.records import Record
 
 from .ceilings import Ceilings, ceilings

@@ -10,7 +10,7 @@ import kvassay
 from kvassay.protocol import Backend
 from kvassay.records import Record
 
-from ..common_process import call_fresh
+from ..common.process import call_fresh
 from ..wasm.linear import load_linear
 from .truth import Checked, check
 from .work import Owner, Shape, filled, owner, tokens_of

@@ -15,9 +15,9 @@ from functools import partial
 from typing import Any, Final
 
 import kvassay
-from kvassay.noise import interval
 from kvassay.protocol import Backend, Cache
 from kvassay.records import Record
+from kvassay.statistics.noise import interval
 
 from .ceilings import ceilings
 from .economy import Economy

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 import kvassay
-from kvassay.machine import caches
+from kvassay.judging.rules import rulebook
+from kvassay.judging.tracks import tracks
 from kvassay.records import Record
-from kvassay.rules import rulebook
+from kvassay.running.machine import caches
 from kvassay.suite import Request, Target, in_scope
-from kvassay.tracks import tracks
 
 from . import EFFORTS, ceilings, fresh, holding, instructions, steps, suite
 from .ceilings import Ceilings
@@ -141,7 +141,7 @@ def test_predictions_are_the_formulas() -> None:
     # 8 queries and 8 outputs of 128, two rounds of 128 signs and 128 x 7 additions each.
     transform_seconds = 16 * 2 * (128 + 128 * 7) / 1e11
     costs = kvassay.preset("turbo", layers=1, **asdict(OWNER.shape))
-    page = kvassay.page.PageLayout(costs.layer_specs[0]).size / costs.page_tokens
+    page = kvassay.page.layout.PageLayout(costs.layer_specs[0]).size / costs.page_tokens
     saved = 2 * 2 * 128 * 2 - page
     assert found["break_even"] == pytest.approx(transform_seconds * 1e10 / saved)
     assert found["payback"] > 0

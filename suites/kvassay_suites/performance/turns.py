@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from kvassay.noise import Ratio, interval
+from kvassay.statistics.noise import Ratio, interval
 
 from .work import Call, calibrate, processor_time
 

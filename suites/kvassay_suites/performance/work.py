@@ -13,9 +13,9 @@ import numpy as np
 import kvassay
 from kvassay.protocol import Backend, Cache, FloatArray
 
-from ..common import instruction_stage
-from ..common import record as plain_record
-from ..common_inputs import gaussian
+from ..common.inputs import gaussian
+from ..common.specs import instruction_stage
+from ..common.specs import record as plain_record
 
 #: What quantized presets are measured beside.
 BASELINE: Final = "fp16"

@@ -12,7 +12,7 @@ from kvassay import registry
 from kvassay.protocol import Backend
 from kvassay.records import Record
 from kvassay.suite import Target
-from kvassay_suites.common import record
+from kvassay_suites.common.specs import record
 
 SUITE: Final = "quality"
 TINY: Final = "tiny transformer"

@@ -8,7 +8,7 @@ from typing import Final
 from kvassay.presets import preset as make_preset
 from kvassay.records import Record
 from kvassay.suite import Target
-from kvassay_suites.common import ONE_LAYER
+from kvassay_suites.common.specs import ONE_LAYER
 
 from .fidelity import fidelity_records, layer_fidelity, sampled_positions
 from .fixture import HEAD_DIM, SHAPES, one_layer

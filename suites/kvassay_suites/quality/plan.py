@@ -13,7 +13,7 @@ from kvassay.presets import preset as make_preset
 from kvassay.records import Record
 from kvassay.registry import BACKEND_GROUP
 from kvassay.suite import Depth, Request, Target, Task
-from kvassay_suites.common import ONE_LAYER
+from kvassay_suites.common.specs import ONE_LAYER
 
 from .measured import REAL, SUITE, TINY
 from .tasks import FAMILIES

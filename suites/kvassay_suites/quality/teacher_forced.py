@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kvassay.costs import Costs
 from kvassay.models import CacheAttention, Capture, Model
+from kvassay.page.costs import Costs
 from kvassay.protocol import Backend
 from kvassay.records import Record
 from kvassay.suite import Target

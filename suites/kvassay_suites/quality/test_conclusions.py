@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from kvassay.errors import KvassayError
+from kvassay.judging.rules import Outcome, evaluate, rulebook
 from kvassay.records import Record
-from kvassay.rules import Outcome, evaluate, rulebook
 from kvassay.suite import Target
 from kvassay_suites.quality import suite
 from kvassay_suites.quality.measured import REAL, Origin

@@ -13,11 +13,11 @@ import pytest
 
 import kvassay
 from kvassay.errors import InputError
+from kvassay.judging.rules import evaluate, rulebook
 from kvassay.models import CacheAttention, Model, Tokens, capture, log_softmax, tiny, tiny_tokens
 from kvassay.protocol import Cache, FloatArray
 from kvassay.records import Record
 from kvassay.registry import ClassProvider, provider, register, unregister
-from kvassay.rules import evaluate, rulebook
 from kvassay.suite import Request, Target
 from kvassay_suites.quality import (
     arms,

@@ -11,11 +11,11 @@ import pytest
 
 import kvassay
 from kvassay.errors import KvassayError, ModelError
+from kvassay.judging.rules import evaluate, rulebook
 from kvassay.models import capture, log_softmax, tiny, tiny_tokens
 from kvassay.protocol import Cache, Counters, FloatArray
 from kvassay.records import Record
 from kvassay.registry import ClassProvider, register, unregister
-from kvassay.rules import evaluate, rulebook
 from kvassay.suite import Request, Target
 from kvassay_suites.quality import (
     fidelity,

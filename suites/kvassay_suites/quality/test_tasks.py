@@ -11,6 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from kvassay.errors import InputError, KvassayError
+from kvassay.judging.rules import evaluate, rulebook
 from kvassay.models import (
     Dialogue,
     FullAttention,
@@ -22,7 +23,6 @@ from kvassay.models import (
 )
 from kvassay.models.gguf_file import GGUFFile
 from kvassay.models.tokenizer import Tokenizer
-from kvassay.rules import evaluate, rulebook
 from kvassay.suite import Request, Target
 from kvassay_suites.quality import suite
 from kvassay_suites.quality.tasks import FAMILIES, LEAST_ITEMS, SAFETY, SHIP_FAMILIES, measure

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
-from kvassay.costs import Costs
+from kvassay.page.costs import Costs
 from kvassay.protocol import Backend, Cache
 from kvassay.records import Record
 from kvassay.suite import Target

@@ -11,10 +11,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from kvassay.presets import STORED_MODES
+from kvassay.registry import REFERENCE
 from kvassay.retrieval import scorers
 from kvassay.suite import Depth, Request, Target, Task
 
-from ..common import REFERENCE, instruction_stage
+from ..common.specs import instruction_stage
 from .data import REAL
 
 #: Data sets by depth: name, vectors, dimension. Those of the model come with its stage.

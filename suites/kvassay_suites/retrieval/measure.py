@@ -11,10 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kvassay.records import Record
+from kvassay.registry import REFERENCE
 from kvassay.retrieval import BITS, Index
 
-from ..common import MATH, REFERENCE, instruction_stage, record
-from ..common_process import call_fresh
+from ..common.process import call_fresh
+from ..common.specs import MATH, instruction_stage, record
 from .data import F32, REAL, Data, K, load_data
 from .data import recall as share_found
 

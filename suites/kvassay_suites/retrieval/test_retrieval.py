@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kvassay.gate import Question, judge
+from kvassay.judging.gate import Question, judge
 from kvassay.presets import STORED_MODES
 from kvassay.records import Record
 from kvassay.retrieval import VectorCode, load_scorer

@@ -13,7 +13,7 @@ from typing import Any, Final
 import kvassay
 from kvassay.suite import Depth, Request, Target, Task
 
-from ..common import instruction_stage
+from ..common.specs import instruction_stage
 
 #: Sessions in one memory. The rule is about a hundred; a quick look sees growth that repeats too.
 SESSIONS: Final[Mapping[Depth, int]] = {"quick": 10, "default": 100, "full": 100}

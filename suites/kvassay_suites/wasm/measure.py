@@ -9,13 +9,13 @@ import numpy as np
 
 import kvassay
 from kvassay.errors import CacheMemoryError, StateError, TruncateError, UnsupportedError
+from kvassay.judging.rules import rulebook
 from kvassay.presets import PRESETS
 from kvassay.protocol import Cache
 from kvassay.records import Record
-from kvassay.rules import rulebook
 
-from ..common import instruction_stage, record
-from ..common_inputs import gaussian
+from ..common.inputs import gaussian
+from ..common.specs import instruction_stage, record
 from .linear import LinearBackend, OneMemory, load_linear
 
 #: The models that a session goes through: other layers, heads and codecs each time.

@@ -10,8 +10,8 @@ import sys
 from collections.abc import Sequence
 
 from kvassay.errors import KvassayError
+from kvassay.judging.rules import evaluate, rulebook
 from kvassay.records import Record, read_records
-from kvassay.rules import evaluate, rulebook
 
 from . import FAMILIES
 from .conclusions import conclude

@@ -13,8 +13,8 @@ import numpy as np
 from scipy import stats
 
 from kvassay.errors import KvassayError
+from kvassay.judging.rules import rulebook
 from kvassay.records import Record
-from kvassay.rules import rulebook
 from kvassay.statistics import (
     holm,
     mean_interval,

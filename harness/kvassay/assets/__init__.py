@@ -1,0 +1,1 @@
+"""Files that installed packages offer: modules for pages, sites, packs."""

@@ -1,0 +1,83 @@
+"""`kvassay capture`: queries, keys and values of a model run, in a file to judge backends on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final, get_args
+
+import typer
+
+from ..errors import InputError
+from .parts.terminal import Verbose, output
+
+if TYPE_CHECKING:
+    from ..models import Model, Tokens
+
+#: Prefix of the small transformers with weights from a generator: tiny-gqa and so on.
+_TINY: Final = "tiny-"
+#: Where the text of the quality suite begins in CPython's help topics.
+_OFFSET: Final = 20_000
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the command."""
+    app.command("capture")(capture_tensors)
+
+
+def capture_tensors(
+    out: Annotated[Path, typer.Argument(help="The safetensors file to write.")],
+    model: Annotated[
+        str, typer.Option(help="smollm2-135m, a GGUF file, or tiny-gqa, tiny-mha, tiny-mqa.")
+    ] = "smollm2-135m",
+    text: Annotated[
+        Path | None,
+        typer.Option(help="UTF-8 text to run over (default: part of CPython's help topics)."),
+    ] = None,
+    tokens: Annotated[int, typer.Option(min=1, help="At most so many tokens.")] = 1024,
+    layer: Annotated[
+        list[int] | None, typer.Option("--layer", help="A layer; repeatable; default all.")
+    ] = None,
+    verbose: Verbose = False,
+) -> int:
+    """Write q, k and v of a full-precision run, with an identity record, for `gate --tensors`."""
+    from ..captured import Layer, open_captured, provenance_of, write_captured
+    from ..models import capture
+
+    loaded, ids = _run_of(model, text, tokens)
+    chosen = sorted(set(layer)) if layer else list(range(loaded.config.layers))
+    for number in chosen:
+        if not 0 <= number < loaded.config.layers:
+            raise InputError(f"no layer {number}: {model} has {loaded.config.layers}")
+    found = capture(loaded, ids)
+    layers = {n: Layer(found.q[n], found.k[n], found.v[n]) for n in chosen}
+    write_captured(out, provenance_of(found.config, found.digest), layers)
+    written = open_captured(out)
+    written.check_values()
+    output().print(
+        f"captured: {out} ({found.config.name}, {written.tokens} tokens, {len(chosen)} layers, "
+        f"text {found.digest[:12]}, file {written.digest[:12]})",
+        markup=False, soft_wrap=True,
+    )  # fmt: skip
+    return 0
+
+
+def _run_of(name: str, text: Path | None, tokens: int) -> tuple[Model, Tokens]:
+    """The model and the tokens to run it over."""
+    from ..models import load, tiny, tiny_tokens, topics_tokens
+    from ..models.tiny import Kind
+
+    if name.startswith(_TINY) and name.removeprefix(_TINY) in get_args(Kind):
+        if text is not None:
+            raise InputError(f"{name} has no tokenizer: it takes no --text")
+        return tiny(name.removeprefix(_TINY)), tiny_tokens(tokens)  # type: ignore[arg-type]
+    model = load(name)
+    if text is None:
+        return model, topics_tokens(model, tokens, _OFFSET)
+    try:
+        words = text.read_text(encoding="utf-8")
+    except ValueError as error:
+        raise InputError(f"{text}: not UTF-8 ({error})") from None
+    ids = model.tokenizer.encode(words)[:tokens]
+    if not len(ids):
+        raise InputError(f"{text}: no token in it")
+    return model, ids

@@ -1,0 +1,125 @@
+"""`kvassay compare A B`: what changed between two runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from ..errors import KvassayError
+from ..judging.gate import UNJUDGED
+from ..judging.wording import about, figure
+from ..records import read_records
+from .parts.terminal import Verbose, is_verbose, output
+
+if TYPE_CHECKING:
+    from ..judging.compare import Change, Comparison
+
+_FIGURES_SHOWN = 10
+_STYLE = {"regressed": "red", "improved": "green", "missing": "yellow"}
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the command."""
+    app.command()(compare)
+
+
+def compare(
+    context: typer.Context,
+    before: Annotated[Path, typer.Argument(help="Records of the earlier run.")],
+    after: Annotated[Path, typer.Argument(help="Records of the later run.")],
+    report: Annotated[
+        Path | None, typer.Option("--report", help="Write the comparison as HTML here.")
+    ] = None,
+    verbose: Verbose = False,
+) -> int:
+    """What changed between two runs: verdicts, rules, tracked figures, everything else.
+
+    Exit status: 0 nothing got worse, 1 something did, 2 nothing could be compared.
+    """
+    from ..judging.compare import Comparison  # statistics: slow to import
+
+    first, second = (list(read_records(path)) for path in (before, after))
+    found = Comparison.of(first, second)
+    if report:
+        from ..report.comparison import write_comparison
+
+        write_comparison(report, found, (str(before), str(after)))
+    print_comparison(output(), found, is_verbose(context))
+    if report:
+        output().print(f"report: {report}", markup=False, soft_wrap=True)
+    if found.exit_status == UNJUDGED:
+        raise KvassayError(f"{before} and {after} share no target with a preset and no figure")
+    return found.exit_status
+
+
+def print_comparison(console: Console, found: Comparison, verbose: bool) -> None:
+    """The comparison as tables of at most 100 columns."""
+    _print_rows(
+        console,
+        "Verdicts and rules",
+        ("backend and preset", "rule", "then", "now"),
+        [
+            (f"{c.target.backend}/{c.target.variant} {c.preset}", c.name, c.before, c.after)
+            for c in found.verdicts
+            if c.before != c.after or c.name == "verdict"
+        ],
+    )
+    shown = [c for c in found.changes if verbose or c.state not in ("unchanged", "new")]
+    _print_rows(
+        console,
+        "Tracked figures" if verbose else "Tracked figures that changed",
+        ("figure", "then", "now", "growth", "state"),
+        [_change_row(change) for change in shown],
+    )
+    limit = None if verbose else _FIGURES_SHOWN
+    _print_rows(
+        console,
+        f"Other figures, {len(found.figures)} of which differ",
+        ("figure", "then", "now", "growth"),
+        [
+            (about(f.record), figure(f.before), figure(f.record.value), f"{f.growth:+.1%}")
+            for f in found.figures[:limit]
+        ],
+    )
+    _print_rows(console, "Machine and builds", ("what", "then", "now"), found.surroundings)
+    for line in found.regressions:
+        console.print(f"worse: {line}", markup=False, soft_wrap=True, style="red")
+    console.print(summary(found), markup=False, soft_wrap=True)
+
+
+def summary(found: Comparison) -> str:
+    """One line: how many figures were compared and what became of them."""
+    counts = {
+        state: sum(change.state == state for change in found.changes)
+        for state in ("regressed", "improved", "unchanged", "missing", "new")
+    }
+    parts = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
+    return f"tracked figures: {parts or 'none'}; {len(found.regressions)} regressions in all"
+
+
+def _change_row(change: Change) -> tuple[str, ...]:
+    then, now = change.before, change.after
+    growth = f"{now / then - 1:+.1%}" if then and now is not None else "-"
+    style = _STYLE.get(change.state)
+    state = f"[{style}]{change.state}[/]" if style else change.state
+    return about(change.record), figure(then), figure(now), growth, state
+
+
+def _print_rows(
+    console: Console, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]
+) -> None:
+    if not rows:
+        return
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    for number, name in enumerate(columns):
+        table.add_column(name, overflow="fold", no_wrap=name in ("growth", "state"), ratio=None)
+        table.columns[number].max_width = 60 if number == 0 else 30
+    for row in rows:
+        table.add_row(*row)
+    console.print(table)

@@ -1,0 +1,67 @@
+"""`kvassay conformance PACKAGE`: whether a package's backends do what the protocol says."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from ..judging.gate import Question
+from ..registry import backends_of, load, provider, variants_of
+from ..running.runner import DEFAULT_TIMEOUT
+from ..suite import Depth
+from .gate import DEFAULT_MODEL, Execution, Outputs, check_judge_named, measure
+from .parts.options import Jobs, JsonPath, JudgeNamed, Presets, Quiet, ReportPath, Timeout, Variants
+from .parts.selecting import choose_presets, choose_targets
+from .parts.terminal import Verbose, is_verbose, output
+
+#: What a backend owes to everybody, whatever it is good for.
+SUITES = ("correctness", "parity")
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the command."""
+    app.command("conformance")(conformance)
+
+
+def conformance(
+    context: typer.Context,
+    package: Annotated[
+        str, typer.Argument(help="An installed package with backends, or module:Class.")
+    ],
+    variant: Variants = None,
+    preset: Presets = None,
+    judge_named: JudgeNamed = False,
+    depth: Annotated[Depth, typer.Option("--depth", help="How thoroughly.")] = "default",
+    json: JsonPath = None,
+    report: ReportPath = None,
+    jobs: Jobs = None,
+    timeout: Timeout = DEFAULT_TIMEOUT,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> int:
+    """Check every backend of a package: registration, then the suites correctness and parity.
+
+    Exit status as for gate: 0 conforms, 1 does not, 2 something was not measured.
+    """
+    check_judge_named(judge_named, preset)
+    names = [package] if ":" in package else backends_of(package)
+    question = Question(
+        scope="default",
+        targets=choose_targets(names, variant or []),
+        presets=choose_presets(preset or []),
+        suites=SUITES,
+        depth=depth,
+        judge_named=judge_named,
+    )
+    for name in names:
+        found = provider(name)
+        states = variants_of(found)
+        ready = next(key for key, state in states.items() if state.runs)
+        loaded = load(name, ready)
+        promise = "exact" if loaded.exact else f"bounded by {loaded.bound:g}"
+        variants = ", ".join(f"{key} {state.status}" for key, state in states.items())
+        line = f"{name}: protocol {found.protocol}, {promise}, variants: {variants}"
+        output().print(line, markup=False, soft_wrap=True)
+    outputs = Outputs(report, verbose=is_verbose(context))
+    return measure(question, Execution(json, outputs, DEFAULT_MODEL, jobs, timeout, quiet))

@@ -1,0 +1,63 @@
+"""`kvassay doctor` and `kvassay schema`: the machine, and the form of records."""
+
+from __future__ import annotations
+
+import sys
+from importlib.resources import files
+from typing import Annotated
+
+import typer
+from rich import box
+from rich.table import Table
+
+from ..judging.gate import PASS, UNJUDGED
+from ..running import doctor
+from .parts.terminal import Verbose, output
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the commands."""
+    app.command("doctor")(examine)
+    app.command("schema")(schema)
+
+
+def examine(
+    missing: Annotated[bool, typer.Option("--missing", help="Only what is missing.")] = False,
+    verbose: Verbose = False,
+) -> int:
+    """What this machine can and cannot measure, with the lines that install the rest.
+
+    Exit status: 0 if the default scope can be measured here, 2 if not.
+    """
+    found = doctor.examine()
+    console = output()
+    table = Table(title="This machine", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("what", no_wrap=True)
+    table.add_column("here", no_wrap=True)
+    table.add_column("found", overflow="fold")
+    table.add_column("for", overflow="fold")
+    for one in found:
+        if not (missing and one.there):
+            style = "green" if one.there else "yellow"
+            table.add_row(
+                one.name, f"[{style}]{'yes' if one.there else 'no'}[/]", one.found, one.serves
+            )
+    console.print(table)
+    fixes = [one for one in found if not one.there and one.install]
+    if fixes:
+        console.print("What is missing, and how to get it:")
+    for one in fixes:
+        console.print(f"  {one.name}: {one.install}", markup=False, soft_wrap=True)
+    lacking = doctor.scopes(found)
+    for scope, names in lacking.items():
+        said = f"cannot be measured: no {', no '.join(names)}" if names else "can be measured"
+        console.print(
+            f"scope {scope}: {said}", style="yellow" if names else "green", soft_wrap=True
+        )
+    return UNJUDGED if lacking["default"] else PASS
+
+
+def schema(verbose: Verbose = False) -> int:
+    """Print the JSON Schema of records."""
+    sys.stdout.write((files("kvassay") / "record.schema.json").read_text(encoding="utf-8"))
+    return PASS

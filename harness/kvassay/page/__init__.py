@@ -1,0 +1,1 @@
+"""What pages and dumps are, byte by byte, what they are checked for and what they cost."""

@@ -1,0 +1,1 @@
+"""What `kvassay new-backend` writes, one folder a kind."""

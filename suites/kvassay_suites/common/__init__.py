@@ -1,0 +1,1 @@
+"""What suites share: specs, inputs, grids, child processes, what backends offer."""
