@@ -10,14 +10,13 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import entry_points
-from typing import Any, Final, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
-from .errors import RegistryError, UnknownBackendError
+from .errors import UnknownBackendError
+from .plugins import SUITES, loaded
 from .records import Record
 from .suggest import did_you_mean
 
-SUITE_GROUP: Final = "kvassay.suites"
 #: quick answers within a minute; default is what tests and the gate run (pairwise grids); full is
 # every combination.
 Depth = Literal["quick", "default", "full"]
@@ -98,12 +97,7 @@ class Concluding(Protocol):
 
 def suites() -> dict[str, Suite]:
     """All installed suites by name; raises RegistryError on duplicates."""
-    found: dict[str, Suite] = {}
-    for point in entry_points(group=SUITE_GROUP):
-        if point.name in found:
-            raise RegistryError(f"two packages offer a suite named {point.name!r}; uninstall one")
-        found[point.name] = point.load()
-    return dict(sorted(found.items()))
+    return dict(loaded(SUITES))
 
 
 def in_scope(suite: Suite, scope: str) -> bool:

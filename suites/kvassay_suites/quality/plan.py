@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib.metadata import entry_points
 from typing import Any, Final
 
 from kvassay import registry
 from kvassay.errors import KvassayError
+from kvassay.plugins import BACKENDS, points
 from kvassay.presets import preset as make_preset
 from kvassay.records import Record
-from kvassay.registry import BACKEND_GROUP
 from kvassay.suite import Depth, Request, Target, Task
 from kvassay_suites.common.specs import ONE_LAYER
 
@@ -123,7 +122,7 @@ def _require_some(request: Request, tasks: Sequence[Task]) -> None:
 def _shipped(backend: str) -> bool:
     return any(
         point.name == backend and point.dist is not None and point.dist.name == _DISTRIBUTION
-        for point in entry_points(group=BACKEND_GROUP)
+        for point in points(BACKENDS)
     )
 
 
