@@ -13,9 +13,12 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, Final
 
 from .errors import RegistryError, UnknownBackendError
@@ -82,3 +85,15 @@ def loaded(group: str) -> Iterator[tuple[str, Any]]:
     """All names of a group with what they name; raises what `load` raises."""
     for name in names(group):
         yield name, load(group, name)
+
+
+def first_sentence(group: str, name: str) -> str:
+    """The first sentence of the docstring of the module that an entry point names, which is not
+    imported; "" where it cannot be found or has none."""
+    for point in points(group):
+        if point.name == name:
+            spec = find_spec(point.module)
+            if spec is not None and spec.origin is not None:
+                tree = ast.parse(Path(spec.origin).read_bytes())
+                return " ".join((ast.get_docstring(tree) or "").split()).partition(". ")[0]
+    return ""

@@ -11,7 +11,7 @@ from kvassay.errors import KvassayError
 from kvassay.plugins import BACKENDS, points
 from kvassay.presets import preset as make_preset
 from kvassay.records import Record
-from kvassay.suite import Depth, Request, Target, Task
+from kvassay.suite import Depth, Request, Suite, Target, Task
 from kvassay_suites.common.specs import ONE_LAYER
 
 from .measured import REAL, SUITE, TINY
@@ -56,10 +56,11 @@ class Pass:
     followers: tuple[Target, ...] = ()
 
 
-class QualitySuite:
+class QualitySuite(Suite):
     """One layer, tiny transformers, the real model; in scope full also the task families."""
 
     name = SUITE
+    needs_model = True
 
     def tasks(self, request: Request) -> Sequence[Task]:
         """A preset that a target does not execute has no tasks, so its rules stay unmeasured.
