@@ -27,7 +27,7 @@ from kvassay.errors import (
 )
 from kvassay.page.dump import LayerDump, pack_dump, parse_dump
 from kvassay.protocol import BYTE_PARTS, Cache, Counters, FloatArray, require_open
-from kvassay.spec import Spec
+from kvassay.spec import MAX_TOKENS, Spec
 
 from .arithmetic import require_ieee
 from .drafts import Marked
@@ -93,6 +93,11 @@ class ReferenceCache(Cache):
             return
         require_ieee()
         before = self._states[layer]
+        if len(keys) > MAX_TOKENS - before.length:
+            raise InputError(
+                f"append: layer {layer} holds {before.length} tokens; {len(keys)} more are beyond "
+                f"the {MAX_TOKENS} that pages number"
+            )
         after = _computing(lambda: before.appended(keys, values, retire=not self._marks))
         self._take(layer, after, after.sealed - before.sealed)
 
