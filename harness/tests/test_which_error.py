@@ -214,8 +214,9 @@ def reader(name: str) -> Restore:
 
 def answer(restore: Restore, spec: Spec, data: bytes) -> Answer:
     try:
-        with restore(spec, data):
-            return TAKEN
+        with restore(spec, data) as made:
+            same = made is None or made.dump() == data
+            return TAKEN if same else ("", "taken, but not to the bit")
     except (IdentityError, OtherCacheError) as error:
         return "IdentityError", error.field
     except (PageError, OracleError):
