@@ -37,8 +37,8 @@ LEAN_LLAMA_CPP = {"CMAKE_ARGS": "-DLLAVA_BUILD=OFF", "CMAKE_BUILD_PARALLEL_LEVEL
 # model runs on our own product alone.
 ORT_VERSIONS = ("==1.19.2", ">=1.32")
 ORT_TESTS = (
-    "harness/tests/test_ort_operators.py",
-    "harness/tests/test_ort_linear.py",
+    "backends/tests/ort/test_ort_operators.py",
+    "backends/tests/ort/test_ort_linear.py",
     "harness/tests/models/test_onnx_decoder.py::test_inputs_in_eight_bits_choose_the_same_tokens",
 )
 SAY_ORT_VERSION = "import onnxruntime; print('onnxruntime', onnxruntime.__version__)"
@@ -163,7 +163,7 @@ def browser(session: nox.Session) -> None:
     run(session, "python", "-m", "pip", "install", "-q", *EXTRAS["wasm"], *EXTRAS["browser"])
     what = ("--backend", "wasm", "--suite", "browser", "--scope", "browser", "--jobs", "1")
     run(session, "kvassay", "gate", *what, *session.posargs)
-    run(session, "pytest", "-n", "0", "harness/tests/dogfood", **ONE_THREAD)
+    run(session, "pytest", "-n", "0", "backends/tests/dogfood", **ONE_THREAD)
 
 
 @nox.session

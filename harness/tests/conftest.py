@@ -6,14 +6,9 @@ The last line of a test run says how many planted faults the gate caught.
 from __future__ import annotations
 
 import pytest
+from unrequired import nothing_required
 
-from kvassay.judging.required import REQUIRED
-
-
-@pytest.fixture(autouse=True)
-def _nothing_required(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the machine's owner requires of the real backends is not asked of those in a test."""
-    monkeypatch.delenv(REQUIRED, raising=False)
+__all__ = ["nothing_required"]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

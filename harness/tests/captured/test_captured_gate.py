@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from broken.wrapped import Unbroken
+from planted.wrapped import Unbroken
 
 from kvassay.captured import open_captured, provenance_of, write_captured
 from kvassay.cli import run
@@ -154,7 +154,7 @@ def test_the_scale_of_the_file_is_used(file: Path, tmp_path: Path) -> None:
 def test_a_broken_backend_is_rejected(broken: str, rule: str, file: Path) -> None:
     """The test of the test: wrong weights by the one rule, wrong outputs by the other."""
     digest = open_captured(file).digest
-    target = Target(f"broken.{broken}", "scalar")
+    target = Target(f"planted.{broken}", "scalar")
     records = measure(target.backend, target.variant, "turbo", str(file), digest, TOKENS, 9)
     asked = Question("default", (target,), ("turbo",), (SUITE,), tensors=str(file))
     assert rule in judge(records, asked).verdicts[0].named("reject")

@@ -52,8 +52,8 @@ def own(target: Target) -> OwnFormatBackend:
     backend = registry.load(target.backend, target.variant)
     if not isinstance(backend, OwnFormatBackend):
         raise KvassayError(
-            f"{target.backend} has no formats of its own (kvassay.backend.own_formats); judge it by "
-            f"kvassay gate"
+            f"{target.backend} has no formats of its own (kvassay.backend.own_formats); judge it "
+            f"by kvassay gate"
         )
     return backend
 
