@@ -23,7 +23,7 @@ from kvassay import Identity, Spec
 from kvassay.errors import IdentityError, PageError
 from kvassay.page.layout import with_crc
 
-DOCUMENT: Final = Path(__file__).parents[2] / "docs" / "page-format.md"
+DOCUMENT: Final = Path(__file__).parents[3] / "docs" / "page-format.md"
 TINY: Final = {"kv_heads": 1, "query_heads": 1, "head_dim": 16, "page_tokens": 16}
 SPECS: Final = {
     "turbo": Spec(1, **TINY, keys="turbo:2", values="turbo:2", sinks=1, value_centre="frozen"),
@@ -97,9 +97,14 @@ class Sample:
         for start, end in self.pages:
             if bad[start:end] != self.data[start:end]:
                 bad[start:end] = with_crc(bytes(bad[start:end]))
-        bad[16:20] = bytes(4)
-        bad[16:20] = struct.pack("<I", zlib.crc32(bad))
-        return bytes(bad)
+        return mended(bad)
+
+
+def mended(dump: bytearray) -> bytes:
+    """The dump with its own checksum made right."""
+    dump[16:20] = bytes(4)
+    dump[16:20] = struct.pack("<I", zlib.crc32(dump))
+    return bytes(dump)
 
 
 @cache
@@ -254,3 +259,18 @@ def test_every_bit_gives_the_documented_error(name: str, kind: str) -> None:
         if (found := answer(restore, one.spec, one.flipped(*bits))) != said
     ]
     assert wrong == []
+
+
+@pytest.mark.parametrize("name", readers())
+def test_pages_that_changed_places_are_damage(name: str) -> None:
+    """Each is sound and of this cache: only where it lies is wrong."""
+    spec = SPECS["turbo"]
+    with kvassay.load("reference").prepare(spec) as made:
+        made.append(0, *(rows(2 * TOKENS, 1, s)[..., :16] for s in (1, 2)))
+        data = made.dump()
+    layer = read_dump(data).layers[0]
+    first, second = layer.page_offsets
+    size, bad = layer.page_bytes, bytearray(data)
+    bad[first : first + size] = data[second : second + size]
+    bad[second : second + size] = data[first : first + size]
+    assert answer(reader(name), spec, mended(bad)) == DAMAGE
