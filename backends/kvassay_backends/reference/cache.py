@@ -14,6 +14,7 @@ from kvassay.backend.checks import (
     check_donor,
     check_layer,
     check_queries,
+    check_room,
     check_score_query,
     check_tokens,
 )
@@ -27,7 +28,7 @@ from kvassay.errors import (
 )
 from kvassay.page.dump import LayerDump, pack_dump, parse_dump
 from kvassay.protocol import BYTE_PARTS, Cache, Counters, FloatArray, require_open
-from kvassay.spec import MAX_TOKENS, Spec
+from kvassay.spec import Spec
 
 from .arithmetic import require_ieee
 from .drafts import Marked
@@ -93,11 +94,7 @@ class ReferenceCache(Cache):
             return
         require_ieee()
         before = self._states[layer]
-        if len(keys) > MAX_TOKENS - before.length:
-            raise InputError(
-                f"append: layer {layer} holds {before.length} tokens; {len(keys)} more are beyond "
-                f"the {MAX_TOKENS} that pages number"
-            )
+        check_room(layer, before.length, len(keys))
         after = _computing(lambda: before.appended(keys, values, retire=not self._marks))
         self._take(layer, after, after.sealed - before.sealed)
 
