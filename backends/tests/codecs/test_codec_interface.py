@@ -35,7 +35,7 @@ def test_few_tokens_of_any_kind_are_stored(name: str, role: str) -> None:
                 y = make(name, 64, role=role).encode(data).decode()
             except InputError as error:
                 assert f"{2 * count} vectors are too few" in str(error)  # noqa: PT017
-                assert name == "pq"  # noqa: PT017
+                assert name == "pq"
                 continue
             assert np.isfinite(y).all()
 

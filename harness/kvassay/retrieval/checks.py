@@ -76,7 +76,7 @@ def check_ids(what: str, ids: Any, count: int | None = None) -> Rows:
 
 
 def bad_scales(scales: F32) -> NDArray[np.bool_]:
-    """Which scales (n,) no vector has: negative (-0 too), no number, or beyond float32 in a score."""
+    """Which scales (n,) no vector has: negative (-0 too), no number, or too large for a score."""
     return np.signbit(scales) | ~(scales <= np.float32(LARGEST_SCALE))
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import struct
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
-from bad_input_tools import USUAL, VARIANTS, refuse, rows
+from bad_input_tools import BEST, refuse, rows
 
 import kvassay
 from kvassay import Backend, Spec
@@ -22,13 +21,7 @@ from kvassay_suites.oracle import OracleError, check_dump
 SPEC = Spec(1, 1, 1, 32, keys="turbo:2", values="turbo:2", page_tokens=16, span=16)
 
 
-def parameters() -> list[Any]:
-    best = {name: variant for name, variant in reversed(VARIANTS)}
-    marks = {name: [] if name in USUAL else [pytest.mark.long] for name in best}
-    return [pytest.param(pair, id=pair[0], marks=marks[pair[0]]) for pair in best.items()]
-
-
-@pytest.fixture(params=parameters())
+@pytest.fixture(params=BEST)
 def backend(request: pytest.FixtureRequest) -> Backend:
     return kvassay.load(*request.param)
 

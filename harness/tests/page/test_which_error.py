@@ -9,19 +9,21 @@ import re
 import struct
 import zlib
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
-from bad_input_tools import USUAL, VARIANTS, rows
-from kvassay_suites.oracle import OracleError, OtherCacheError, check_dump, read_dump
+from bad_input_tools import BEST, rows
 
 import kvassay
-from kvassay import Identity, Spec
+from kvassay import Cache, Identity, Spec
 from kvassay.errors import IdentityError, PageError
 from kvassay.page.layout import with_crc
+from kvassay_backends.wasm.backend import WasmBackend
+from kvassay_suites.oracle import OracleError, OtherCacheError, check_dump, read_dump
 
 DOCUMENT: Final = Path(__file__).parents[3] / "docs" / "page-format.md"
 TINY: Final = {"kv_heads": 1, "query_heads": 1, "head_dim": 16, "page_tokens": 16}
@@ -170,7 +172,7 @@ def kind_of(stream: str) -> str:
 def put_numbers(
     data: bytes, said: list[Answer], start: int, count: int, width: int, kind: str
 ) -> None:
-    """Bits of codes are all taken; those of a number where a page may store what they make of it."""
+    """Bits of codes are all taken, those of a number where a page may store what they make."""
     for at in range(start, start + count * (width or 1), width or 1):
         raw = int.from_bytes(data[at : at + width], "little")
         for bit in range(8 * (width or 1)):
@@ -203,18 +205,22 @@ def text_answer(own: str, found: bytes) -> Answer:
     return DAMAGE
 
 
-Restore = Callable[[Spec, bytes], Any]
+Restore = Callable[[Spec, bytes], AbstractContextManager[Cache | None]]
+#: Backend and variant; None is the independent reader.
+Which = tuple[str, str] | None
 
 
-def reader(name: str) -> Restore:
-    """How a backend takes a dump; "oracle" is the independent reader."""
-    if name == "oracle":
-        return lambda spec, data: contextlib.nullcontext(check_dump(data, spec.identity_text))
-    backend, _, variant = name.partition(".")
-    loaded = kvassay.load(backend, variant)
-    if backend == "wasm":
-        loaded = loaded.in_one_memory()
-    return loaded.restore
+def reader(which: Which) -> Restore:
+    """How it takes a dump."""
+    if which is None:
+        return independent
+    loaded = kvassay.load(*which)
+    return loaded.in_one_memory().restore if isinstance(loaded, WasmBackend) else loaded.restore
+
+
+def independent(spec: Spec, data: bytes) -> AbstractContextManager[None]:
+    check_dump(data, spec.identity_text)
+    return contextlib.nullcontext()
 
 
 def answer(restore: Restore, spec: Spec, data: bytes) -> Answer:
@@ -226,15 +232,6 @@ def answer(restore: Restore, spec: Spec, data: bytes) -> Answer:
         return "IdentityError", error.field
     except (PageError, OracleError):
         return DAMAGE
-
-
-def readers() -> list[Any]:
-    """The independent one, and of each backend the variant that is the best here: what a variant
-    does is to compute, and none of it is asked."""
-    best = {name: variant for name, variant in reversed(VARIANTS)}
-    marks = {name: [] if name in USUAL else [pytest.mark.long] for name in best}
-    found = [pytest.param(f"{name}.{best[name]}", marks=marks[name]) for name in best]
-    return ["oracle", *found]
 
 
 def trials(said: list[Answer]) -> list[tuple[tuple[int, ...], Answer]]:
@@ -249,9 +246,9 @@ def trials(said: list[Answer]) -> list[tuple[tuple[int, ...], Answer]]:
 
 
 @pytest.mark.parametrize("kind", SPECS)
-@pytest.mark.parametrize("name", readers())
-def test_every_bit_gives_the_documented_error(name: str, kind: str) -> None:
-    one, restore = sample(kind), reader(name)
+@pytest.mark.parametrize("which", [None, *BEST])
+def test_every_bit_gives_the_documented_error(which: Which, kind: str) -> None:
+    one, restore = sample(kind), reader(which)
     assert answer(restore, one.spec, one.data) == TAKEN
     wrong = [
         f"bit {bits[0] % 8} of byte {bits[0] // 8} and {len(bits) - 1} more: {found}, not {said}"
@@ -261,8 +258,8 @@ def test_every_bit_gives_the_documented_error(name: str, kind: str) -> None:
     assert wrong == []
 
 
-@pytest.mark.parametrize("name", readers())
-def test_pages_that_changed_places_are_damage(name: str) -> None:
+@pytest.mark.parametrize("which", [None, *BEST])
+def test_pages_that_changed_places_are_damage(which: Which) -> None:
     """Each is sound and of this cache: only where it lies is wrong."""
     spec = SPECS["turbo"]
     with kvassay.load("reference").prepare(spec) as made:
@@ -273,4 +270,4 @@ def test_pages_that_changed_places_are_damage(name: str) -> None:
     size, bad = layer.page_bytes, bytearray(data)
     bad[first : first + size] = data[second : second + size]
     bad[second : second + size] = data[first : first + size]
-    assert answer(reader(name), spec, mended(bad)) == DAMAGE
+    assert answer(reader(which), spec, mended(bad)) == DAMAGE

@@ -131,8 +131,13 @@ def test_headers_that_lie_are_refused(field: str, value: int, message: str, tmp_
     offset, kind = FIELDS[field]
     struct.pack_into(kind, data, offset, value)
     path.write_bytes(mended(data, 0, 0))
+    refused_by_all(path, message)
+
+
+def refused_by_all(path: Path, message: str) -> None:
+    """Whoever is to score."""
     for name, variants in scorers().items():
-        for variant in (v for v, state in variants.items() if state.runs):
+        for variant in (v for v, there in variants.items() if there.runs):
             with pytest.raises(PageError, match=message):
                 Index.load(path, name, variant=variant)
 
@@ -158,10 +163,7 @@ def test_scales_that_no_vector_has_are_refused_behind_a_right_checksum(
     assert np.frombuffer(data, np.float32, 40, scales).all()
     struct.pack_into("<f", data, scales + 12, value)
     path.write_bytes(mended(data, scales, scales + 192))
-    for name, variants in scorers().items():
-        for variant in (v for v, state in variants.items() if state.runs):
-            with pytest.raises(PageError, match="a scale is one that no vector has"):
-                Index.load(path, name, variant=variant)
+    refused_by_all(path, "a scale is one that no vector has")
 
 
 def test_every_bit_behind_right_checksums_is_refused_or_kept_and_answers(tmp_path: Path) -> None:
