@@ -196,11 +196,7 @@ def _stored(case: str) -> Arrays:
 
 def _meaning(name: str) -> str:
     part = name.partition(".")[2]
-    known = (
-        name,
-        part,
-        re.sub(r"\d+$", "", part),
-    )  # the number of a span has no meaning of its own
+    known = (name, part, re.sub(r"\d+$", "", part))  # numbers of spans mean nothing by themselves
     return next(MEANINGS[one] for one in known if one in MEANINGS)
 
 
