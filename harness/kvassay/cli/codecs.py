@@ -51,6 +51,7 @@ def compare(
     from ..distortion.compare import choose, data_sets  # matplotlib and models: not for others
     from ..distortion.compare import compare as arms_of
     from ..distortion.describe import table
+    from ..distortion.legends import INPUTS, loses_to, losses
     from ..distortion.plot import page
 
     chosen = choose(name or [])
@@ -67,6 +68,8 @@ def compare(
     else:
         for arms in results.values():
             _print(arms)
+        output().print(loses_to("codec", losses(role)), markup=False)
+        output().print(INPUTS, markup=False)
     if plot is not None:
         plot.write_text(page(results), encoding="utf-8")
     return 0

@@ -85,6 +85,39 @@ def test_the_manifest_says_what_each_file_is(files: dict[str, bytes]) -> None:
     assert named == set(files)
 
 
+def test_meanings_are_those_of_the_arrays(files: dict[str, bytes]) -> None:
+    """Said by the manifest, and so by the numbers."""
+    manifest = json.loads(files["manifest.json"])["cases"]
+    meanings = {
+        name: entry["meaning"]
+        for case in manifest.values()
+        for name, entry in case["arrays"].items()
+    }
+    for stream in ("key", "value", "sign"):
+        for number in (1, 2):
+            assert meanings[f"{stream}.signs{number}"].startswith(f"s{number} of the stream's tra")
+        assert meanings[f"{stream}.order"].startswith("perm of the stream's transform")
+    assert meanings["key.signs"].startswith("sign bits of the projection")
+    assert meanings["key.transformed"].startswith("y = T(r)")
+    assert meanings["query.transformed"].startswith("z = T(ql), T of the keys and ql query.scaled")
+    for case, entry in manifest.items():
+        spec, arrays = entry["spec"], entry["arrays"]
+
+        def array(name: str, arrays: dict[str, Any] = arrays) -> Any:
+            told = arrays[name]
+            return np.frombuffer(files[told["file"]], told["dtype"]).reshape(told["shape"])
+
+        for stream, of in (("key", "key"), ("value", "value"), ("query", "key")):
+            if f"{stream}.transformed" not in arrays:
+                continue
+            turn = Transform.of(spec["head_dim"], spec["seed"], of == "value", spec["rounds"])
+            given = array("query.scaled" if stream == "query" else f"{stream}.residual")
+            assert np.array_equal(turn.forward(given), array(f"{stream}.transformed")), case
+            assert np.array_equal(turn.signs1, array(f"{of}.signs1"))
+            assert np.array_equal(turn.signs2, array(f"{of}.signs2"))
+            assert np.array_equal(turn.order, array(f"{of}.order"))
+
+
 def test_nothing_regenerates_itself(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
