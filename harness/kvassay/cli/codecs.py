@@ -11,6 +11,7 @@ import typer
 from rich import box
 from rich.table import Table
 
+from ..writing import check_outputs, write_text
 from .parts.terminal import Verbose, errors, output
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ def compare(
     from ..distortion.describe import table
     from ..distortion.plot import page
 
+    check_outputs({"--plot": plot})
     chosen = choose(name or [])
     if describe:
         sys.stdout.write(table(chosen) + "\n")
@@ -68,7 +70,7 @@ def compare(
         for arms in results.values():
             _print(arms)
     if plot is not None:
-        plot.write_text(page(results), encoding="utf-8")
+        write_text("plot", plot, page(results))
     return 0
 
 

@@ -64,6 +64,8 @@ class Rule:
     reason: str
     date: datetime.date
     remedy: str
+    #: The least and the greatest value that a measurement can have at all.
+    possible: tuple[float, float]
     #: Where what is bounded is a share of a budget: the budgets by subject, in the suite's unit.
     budgets: Mapping[str, float] = field(default_factory=dict)
 
@@ -88,6 +90,14 @@ class Rule:
         above = -math.inf if self.maximum is None else value - self.maximum
         below = -math.inf if self.minimum is None else self.minimum - value
         return max(above, below)
+
+    def explains(self, value: float) -> bool:
+        """Whether a record can have that value: what none can, an infinity that would pass
+        included, is evidence of nothing. NaN, which rejects, is what a measurement may end in."""
+        least, most = self.possible
+        if math.isinf(value):
+            return self.excess(value) > 0
+        return math.isnan(value) or least <= value <= most
 
     def in_scope(self, scope: str) -> bool:
         """Whether a gate of that scope needs this rule: full and browser add to default."""
@@ -202,7 +212,7 @@ _TEXTS: Final = ("name", "title", "check", "statistic", "unit", "scope", "reason
 
 def _parse_rule(entry: Mapping[str, Any]) -> Rule:
     where = f"rules.toml: rule {entry.get('name')!r}"
-    known = {*_TEXTS, "subject", "suites", "max", "min", "requires", "date", "budgets"}
+    known = {*_TEXTS, "subject", "suites", "max", "min", "requires", "date", "budgets", "possible"}
     if unknown := sorted(set(entry) - known):
         raise RecordError(f"{where}: unknown field {unknown[0]!r}{did_you_mean(unknown[0], known)}")
     for name in _TEXTS:
@@ -224,8 +234,21 @@ def _parse_rule(entry: Mapping[str, Any]) -> Rule:
         subject=entry.get("subject", ""),
         suites=tuple(entry.get("suites", (entry["check"].partition(".")[0],))),
         date=entry["date"],
+        possible=_possible(where, entry),
         budgets=MappingProxyType(_budgets(where, entry.get("budgets", {}))),
     )
+
+
+def _possible(where: str, entry: Mapping[str, Any]) -> tuple[float, float]:
+    least = 0 if entry["statistic"] == "sum" else -math.inf
+    found = entry.get("possible", [least, math.inf])
+    if (
+        not isinstance(found, list)
+        or [type(one) in (int, float) for one in found] != [True, True]
+        or not found[0] < found[1]
+    ):
+        raise RecordError(f"{where}: possible must be two numbers, the lesser first")
+    return float(found[0]), float(found[1])
 
 
 def _budgets(where: str, entry: Mapping[str, Any]) -> dict[str, float]:
