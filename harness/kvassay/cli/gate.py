@@ -421,6 +421,11 @@ def _held_to(
 ) -> list[Record]:
     if earlier is None:
         return []
+    if not question.held:
+        said = (
+            f"baseline: the suites asked for ({', '.join(question.suites)}) have no tracked figure"
+        )
+        errors().print(said, markup=False, soft_wrap=True)
     from ..judging.compare import regression_records  # statistics: slow to import
 
     return regression_records(earlier, records, question)

@@ -17,6 +17,7 @@ from ..suite import Depth, Target
 from .evidence import RUN as RUN
 from .evidence import check_records
 from .rules import SCOPES, Outcome, Rule, Rulebook, evaluate, rulebook
+from .tracks import tracks
 
 PASS, REJECT, UNJUDGED = 0, 1, 2
 #: Roles of presets whose verdicts set the exit status.
@@ -104,6 +105,12 @@ class Question:
         ):
             if value not in known:
                 raise RecordError(f"no {name} {value!r}{did_you_mean(str(value), known)}")
+
+    @property
+    def held(self) -> bool:
+        """Whether a baseline has a say: of a suite that was asked for, figures are tracked."""
+        tracked = {track.check.partition(".")[0] for track in tracks().tracks}
+        return bool(self.baseline) and (not self.suites or not tracked.isdisjoint(self.suites))
 
     def role(self, preset: str) -> str:
         """The role that a preset has in the verdicts."""
@@ -246,7 +253,7 @@ def _verdict(
     scope = question.scope
     kind = replace(
         kind_of(records, target),
-        baseline=bool(question.baseline),
+        baseline=question.held,
         tensors=bool(question.tensors),
     )
     mine = [record for record in records if concerns(record, target, preset)]

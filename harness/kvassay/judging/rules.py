@@ -157,7 +157,7 @@ def evaluate(rule: Rule, records: Iterable[Record]) -> Outcome:
     )
     empty = tuple(record for record in found if record.comparisons <= 0)
     if not measured:
-        note = "no record" if not found else f"{len(empty)} records without a comparison"
+        note = _lacking(empty, len(found)) if found else "no record"
         return Outcome(rule, "not measured", records=empty, note=note)
     value = _statistic(rule, measured)
     state: State = "reject" if rule.excess(value) > 0 else "not measured" if empty else "pass"
@@ -167,8 +167,16 @@ def evaluate(rule: Rule, records: Iterable[Record]) -> Outcome:
         value=value,
         comparisons=sum(record.comparisons for record in measured),
         records=(*empty, *measured) if state == "not measured" else (*measured, *empty),
-        note=f"{len(empty)} of {len(found)} records without a comparison" if empty else "",
+        note=_lacking(empty, len(found)) if empty else "",
     )
+
+
+def _lacking(empty: Sequence[Record], count: int) -> str:
+    """How many of the records rest on nothing, and why the first of them does."""
+    said = f"{len(empty)} of {count} records without a comparison"
+    reasons = (record.detail.get(name) for record in empty for name in ("error", "reason", "note"))
+    why = next((reason for reason in reasons if isinstance(reason, str) and reason), "")
+    return f"{said}: {why}" if why else said
 
 
 def matches(rule: Rule, record: Record) -> bool:
