@@ -14,12 +14,12 @@ from rich.table import Table
 
 from .. import plugins
 from ..errors import KvassayError
+from ..judging.evidence import read_run
 from ..judging.gate import Question, judge
 from ..judging.requirements import in_words
 from ..judging.rules import Outcome, Rule, rulebook
 from ..judging.wording import figure, who
 from ..presets import PRESETS
-from ..records import read_records
 from ..registry import backends, providers, usual
 from ..suite import Task
 from .parts.completing import complete_rules
@@ -78,7 +78,7 @@ def explain(
     console = output()
     _print_rule(console, found)
     if source is not None:
-        records = list(read_records(source))
+        records = read_run(source)
         judgement = judge(records, Question.of(records))
         limit = None if is_verbose(context) else _EVIDENCE_SHOWN
         for verdict in judgement.verdicts:

@@ -13,10 +13,11 @@ import typer
 
 from .. import plugins
 from ..errors import KvassayError
+from ..judging.evidence import end_record, read_run
 from ..judging.gate import Judgement, Question, judge
 from ..judging.rules import Scope
 from ..presets import PRESETS, STORED_MODES
-from ..records import Record, RecordWriter, read_records
+from ..records import Record, RecordWriter
 from ..running.answers import Answers
 from ..running.cluster import cluster
 from ..running.resuming import TakenUp, builds_of, read_cut_short, take_up
@@ -31,7 +32,8 @@ from ..running.runner import (
 )
 from ..running.targets import choose_targets
 from ..suite import Request, Suite, Target, Task, wanted
-from .parts.files import Rejected, try_files
+from ..writing import check_outputs, is_stream
+from .parts.files import TRIALS, Rejected, try_files
 from .parts.options import (
     AnswersPath,
     Backends,
@@ -82,6 +84,11 @@ class Outputs:
     junit: Path | None = None
     markdown: Path | None = None
     verbose: bool = False
+
+    @property
+    def files(self) -> dict[str, Path | None]:
+        """Their paths by the options that name them."""
+        return {"--report": self.report, "--junit": self.junit, "--markdown": self.markdown}
 
 
 @dataclass(frozen=True)
@@ -245,6 +252,14 @@ def measure(question: Question, how: Execution, rejected: Sequence[Rejected] = (
     """Run the suites, judge, print, write; the exit status. `rejected` are targets of the question
     that failed already: nothing more is run on them."""
     _check_worth_running(question, how.model)
+    check_outputs(
+        {"--json": how.json, "--answers": how.answers, **how.outputs.files},
+        {
+            "--baseline": how.baseline,
+            "--tensors": question.tensors or None,
+            **_files(question.targets),
+        },
+    )
     earlier = _read_baseline(how.baseline)
     lost = {one.target for one in rejected}
     request = Request(
@@ -255,7 +270,7 @@ def measure(question: Question, how: Execution, rejected: Sequence[Rejected] = (
         model=how.model,
         tensors=question.tensors,
     )
-    if how.json:  # what replays a failure belongs beside the results
+    if how.json and not is_stream(how.json):  # what replays a failure belongs beside the results
         os.environ.setdefault("KVASSAY_REPLAY_DIR", str(how.json.resolve().parent))
     tasks = target_tasks(request.targets)
     found = [
@@ -297,6 +312,7 @@ def measure(question: Question, how: Execution, rejected: Sequence[Rejected] = (
         )
         keep(concluding_records(found, records))
         keep(_held_to(earlier, records, question))
+        keep([end_record(records)])
     judgement = judge(records, question)
     _show(judgement, records, how.outputs)
     for one in rejected:
@@ -308,6 +324,12 @@ def measure(question: Question, how: Execution, rejected: Sequence[Rejected] = (
         kept = f"; {how.json} holds what was measured, --resume goes on" if how.json else ""
         raise KvassayError(f"interrupted: {summary.done} of {summary.tasks} tasks ended{kept}")
     return _status(judgement)
+
+
+def _files(targets: Iterable[Target]) -> dict[str, str]:
+    """Paths of the libraries and modules among the targets, by option."""
+    named = (target.backend.partition(":") for target in targets)
+    return {f"--{scheme} {path}": path for scheme, _, path in named if scheme in TRIALS}
 
 
 def _taken_up(question: Question, how: Execution, tasks: list[Task]) -> TakenUp:
@@ -357,8 +379,9 @@ def _checked_tensors(path: Path | None) -> str:
 def _judge_again(
     source: Path, scope: Scope, context: typer.Context, baseline: Path | None, outputs: Outputs
 ) -> int:
+    check_outputs(outputs.files, {"--from": source, "--baseline": baseline})
     earlier = _read_baseline(baseline)
-    records = list(read_records(source))
+    records = read_run(source)
     question = Question.of(records)
     if context.get_parameter_source("scope").name != "DEFAULT":  # type: ignore[union-attr]
         question = replace(question, scope=scope)
@@ -372,7 +395,7 @@ def _judge_again(
 
 
 def _read_baseline(path: Path | None) -> list[Record] | None:
-    return None if path is None else list(read_records(path))
+    return None if path is None else read_run(path)
 
 
 def _held_to(
@@ -380,6 +403,11 @@ def _held_to(
 ) -> list[Record]:
     if earlier is None:
         return []
+    if not question.held:
+        said = (
+            f"baseline: the suites asked for ({', '.join(question.suites)}) have no tracked figure"
+        )
+        errors().print(said, markup=False, soft_wrap=True)
     from ..judging.compare import regression_records  # statistics: slow to import
 
     return regression_records(earlier, records, question)

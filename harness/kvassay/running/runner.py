@@ -12,7 +12,8 @@ from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
-from ..errors import KvassayError, UnknownBackendError
+from ..errors import KvassayError, RecordError, UnknownBackendError
+from ..judging.evidence import RAN, check_records
 from ..judging.gate import RUN, Question
 from ..records import Record
 from ..registry import provider, variants_of
@@ -308,6 +309,10 @@ def execute(task: Task) -> Answer:
     seconds = time.monotonic() - began
     if not isinstance(records, (list, tuple)) or not all(isinstance(r, Record) for r in records):
         return Answer((), seconds, f"TypeError: returned {type(records).__name__}, not records")
+    try:
+        check_records(records)
+    except RecordError as error:
+        return Answer((), seconds, f"RecordError: {error}")
     if not records:
         return Answer((), seconds, "returned no record: it measured nothing")
     return Answer(tuple(records), seconds, build=build_of(task.target))
@@ -393,7 +398,7 @@ def _totals(tasks: Sequence[Task], summary: Summary) -> list[Record]:
             target,
             0.0,
             summary.ran[target],
-            subject="tasks that ran",
+            subject=RAN,
             detail={"slowest": _slowest(target, summary.times)},
         )
         for target in targets
