@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import Phase
 
+from kvassay_suites.correctness.lifecycle import EFFORTS
 from kvassay_suites.correctness.lifecycle import measure as measuring
 from kvassay_suites.correctness.lifecycle.measure import measure
 
@@ -22,6 +23,13 @@ FAULTS = {
 def unshrunk(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether it is found is asked here, not how short it can be told."""
     monkeypatch.setattr(measuring, "PHASES", (Phase.generate,))
+
+
+def test_pages_that_a_truncation_freed_are_found_in_a_quick_look() -> None:
+    sequences, steps = EFFORTS["quick"]
+    (record,) = measure("planted.state:StalePages", "scalar", sequences, steps)
+    assert record.value == 1
+    assert "attend of layer 0" in str(record.detail["found"])
 
 
 @pytest.mark.parametrize("fault", FAULTS)

@@ -21,7 +21,7 @@ from kvassay.spec import Spec
 from kvassay_suites.oracle import OracleError, put_number, put_token
 from kvassay_suites.oracle import dump as dumps
 
-from .wrapped import Bounded, Unbroken, WrappedCache
+from .wrapped import Bounded, Unbroken, WrappedCache, native
 
 
 class _FrontierStays(WrappedCache):
@@ -45,6 +45,52 @@ class BoundedFrontierStays(Bounded, Unbroken):
     """Truncation moves the length, not the frontier of what was flushed."""
 
     cache = _FrontierStays
+
+
+class _StalePages(WrappedCache):
+    """Attends over tokens of its own: those of pages that were sealed once stay what they were."""
+
+    def start(self) -> None:
+        self._read: list[list[FloatArray]] = [[] for _ in range(self.spec.layers)]
+        self._stale = [0] * self.spec.layers
+
+    def append(self, layer: int, k: FloatArray, v: FloatArray) -> None:
+        at = self.lengths[layer]
+        super().append(layer, k, v)
+        read = self._read[layer]
+        for number, row in enumerate(np.stack([k, v], axis=1), at):
+            if number >= self._stale[layer]:
+                read[number:] = [row.copy()]
+
+    def truncate(self, n: int) -> None:
+        sealed = [s.sealed(t) for s, t in zip(self.spec.layer_specs, self.lengths, strict=True)]
+        super().truncate(n)
+        for layer, policy in enumerate(self.spec.layer_specs):
+            end = policy.sinks + sealed[layer] * policy.page_tokens
+            self._stale[layer] = max(self._stale[layer], end if sealed[layer] else 0)
+
+    def fork(self) -> Cache:
+        made = type(self)(self.inner.fork())
+        made._read = [list(rows) for rows in self._read]
+        made._stale = list(self._stale)
+        return made
+
+    def attend(self, layer: int, q: FloatArray) -> FloatArray:
+        super().attend(layer, q)  # what is to be refused is
+        rows = self._read[layer][: self.lengths[layer]]
+        k, v = (np.ascontiguousarray(np.stack(rows)[:, stream]) for stream in (0, 1))
+        with native().prepare(self.spec) as twin:
+            twin.append(layer, k, v)
+            return twin.attend(layer, q)
+
+
+class StalePages(Unbroken):
+    """Pages that a truncation freed answer for the tokens that fill them next."""
+
+    cache = _StalePages
+
+    def restore_bytes(self, spec: Spec, data: bytes, threads: int = 1) -> Cache:
+        return native().restore_bytes(spec, data, threads)  # has no pages to remember
 
 
 class _SharedFork(WrappedCache):

@@ -75,7 +75,10 @@ class LifecycleMachine(SharingRules):
         """Anywhere, or a few tokens back."""
         sequence = self.pick(which)
         length = min(sequence.lengths)
-        n = max(0, length - back) if near else int(share * length)
+        self.cut_to(sequence, max(0, length - back) if near else int(share * length))
+
+    def cut_to(self, sequence: Sequence, n: int) -> None:
+        """Keep n tokens of every layer, or be refused."""
         layers = zip(sequence.spec.layer_specs, sequence.lengths, strict=True)
         if not all(cuttable(layer, held, n) for layer, held in layers):
             call = functools.partial(sequence.cache.truncate, n)
@@ -91,6 +94,19 @@ class LifecycleMachine(SharingRules):
         sequence.cut((n,) * sequence.spec.layers)
         sequence.marks, sequence.promised = [], []
         self.equal(sequence.cache.lengths, sequence.lengths, "lengths after a truncation")
+
+    @rule(which=any_sequence, first=st.integers(0, ROWS - 1), pages=st.integers(0, 2))
+    def regrow(self, which: int, first: int, pages: int) -> None:
+        """Fill some pages, cut them away whole, fill them with other tokens: what was in them must
+        not answer. Drawn operations meet that too seldom."""
+        sequence = self.pick(which)
+        layer = sequence.spec.layer(0)
+        for at in range(2):
+            self.append(which, layer=2, count=LONGEST, first=first + 100 * at)
+            whole = layer.sinks + pages * layer.page_tokens
+            if at == 0 and whole <= min(sequence.lengths):
+                self.cut_to(sequence, whole)
+        self.check(sequence)
 
     def reachable(self, sequence: Sequence, error: Exception) -> None:
         """Lengths that a refusal names can be reached."""
