@@ -8,6 +8,7 @@ import statistics
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from functools import cache
 from importlib.resources import files
 from types import MappingProxyType
@@ -168,7 +169,7 @@ def _lacking(empty: Sequence[Record], count: int) -> str:
 
 def matches(rule: Rule, record: Record) -> bool:
     """Whether a record is evidence for a rule, whoever it is about."""
-    return record.check == rule.check and rule.subject in ("", record.subject)
+    return record.check == rule.check and fnmatchcase(record.subject, rule.subject or "*")
 
 
 def _statistic(rule: Rule, worst_first: Sequence[Record]) -> float:

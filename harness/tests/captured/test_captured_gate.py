@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from planted.wrapped import Unbroken
+from planted.wrapped import Unbroken, WrappedCache
 
 from kvassay.captured import open_captured, provenance_of, write_captured
 from kvassay.cli import run
@@ -17,7 +17,7 @@ from kvassay.errors import KvassayError, TensorsError
 from kvassay.judging.gate import Question, judge
 from kvassay.models import capture, tiny, tiny_tokens
 from kvassay.models.capture import token_digest
-from kvassay.protocol import Support
+from kvassay.protocol import FloatArray, Support
 from kvassay.records import read_records
 from kvassay.spec import Spec
 from kvassay.suite import Request, Target, wanted
@@ -160,6 +160,41 @@ def test_a_broken_backend_is_rejected(broken: str, rule: str, file: Path) -> Non
     assert rule in judge(records, asked).verdicts[0].named("reject")
 
 
+class _WreckedLayer(WrappedCache):
+    def append(self, layer: int, k: FloatArray, v: FloatArray) -> None:
+        super().append(layer, np.roll(k, 7, axis=-1) if layer == 5 else k, v)
+
+
+class WreckedLayer(Unbroken):
+    """One layer of eight has its channels in another order."""
+
+    exact = False
+    bound = 1e6
+    cache = _WreckedLayer
+
+
+@pytest.mark.parametrize("broken", [True, False])
+def test_one_wrecked_layer_of_eight_is_rejected_by_its_kl(
+    broken: bool, file: Path, tmp_path: Path
+) -> None:
+    """The median over layers does not see it."""
+    found = open_captured(file)
+    path = tmp_path / "eight.safetensors"
+    layers = {number: found.layer(0) for number in range(8)}
+    write_captured(path, replace(found.provenance, layers=8), layers)
+    digest = open_captured(path).digest
+    name = f"{__name__}:WreckedLayer" if broken else "planted.wrapped:BoundedUnbroken"
+    target = Target(name, "scalar")
+    records = measure(name, "scalar", "turbo", str(path), digest, TOKENS, 9)
+    asked = Question("default", (target,), ("turbo",), (SUITE,), tensors=str(path))
+    verdict = judge(records, asked).verdicts[0]
+    assert "captured.attention_kl" in verdict.named("pass")
+    assert ("captured.layer_kl" in verdict.named("reject")) == broken
+    if broken:
+        (outcome,) = [o for o in verdict.outcomes if o.rule.name == "captured.layer_kl"]
+        assert outcome.records[0].subject == "layer 5"
+
+
 class Fp16Only(Unbroken):
     """Executes nothing but fp16."""
 
@@ -181,7 +216,8 @@ def test_a_real_model(capsys: Capture) -> None:
     layers = ("--layer", "0", "--layer", "15", "--layer", "29")
     assert run(["capture", "smol.safetensors", "--tokens", "400", *layers]) == 0
     asked = ("--tensors", "smol.safetensors", "--suite", SUITE, "--preset", "turbo")
-    assert run(["gate", *asked, "--backend", "native", "--jobs", "1", "--quiet"]) == 0
+    target = ("--backend", "native", "--variant", "scalar")
+    assert run(["gate", *asked, *target, "--jobs", "1", "--quiet"]) == 0
     (overall,) = (
         r
         for r in read_records("results.jsonl")

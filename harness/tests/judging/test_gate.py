@@ -27,6 +27,7 @@ def test_all_rules_pass() -> None:
         "quality.lane_alarms",
         "quality.arms_unequal",
         "quality.shadow_kl",
+        "quality.shadow_layer_kl",
         "quality.transform_share",
         "performance.transform_cost",
         "browser.mismatches",

@@ -20,7 +20,7 @@ from synthetic import (
 
 from kvassay.errors import KvassayError, RecordError, UnknownBackendError
 from kvassay.judging.gate import judge
-from kvassay.judging.rules import Rule, evaluate, parse_rules, rulebook
+from kvassay.judging.rules import Rule, evaluate, matches, parse_rules, rulebook
 
 RULES = rulebook().rules
 #: When the first thresholds were set, before any result.
@@ -49,6 +49,9 @@ EXPECTED = {
     "memory.retained_bytes": ("max", None, 0),
     "memory.rss_slope": ("max", None, 0.05),
     "quality.attention_kl": ("max", None, 0.05),
+    "quality.layer_kl": ("max", None, 0.1),
+    "quality.shadow_layer_kl": ("max", None, 0.1),
+    "captured.layer_kl": ("max", None, 0.1),
     "quality.tiny_top1": ("min", 0.9, None),
     "quality.tiny_logit_drift": ("max", None, 0.25),
     "quality.next_token_kl": ("max", None, 0.1),
@@ -108,7 +111,7 @@ def test_beyond_a_bound_the_verdict_is_reject_and_names_the_rule(rule: Rule) -> 
 @by_name
 def test_without_its_records_the_verdict_is_not_measured(rule: Rule) -> None:
     good = good_records(scope=rule.scope, **kind_for(rule))
-    judgement = judge([r for r in good if r.check != rule.check], question_for(rule))
+    judgement = judge([r for r in good if not matches(rule, r)], question_for(rule))
     assert judgement.exit_status == 2
     assert judgement.verdicts[0].named("not measured") == (rule.name,)
 

@@ -84,16 +84,17 @@ def measure(
     with loaded.prepare(spec) as cache:
         shadow = ShadowAttention(cache, tokens, every)
         real_model(model).hidden(captured.tokens, shadow)
-    records = [shadow_record(Origin(target, preset, REAL), shadow.kl, captured.digest)]
+    records = shadow_records(Origin(target, preset, REAL), shadow.kl, captured.digest)
     return share(records, target, followers, preset, captured, "shadow")
 
 
-def shadow_record(origin: Origin, found: Mapping[int, list[Doubles]], text: str) -> Record:
-    """The median over layers, heads and queries; its interval is of the median query's mean."""
+def shadow_records(origin: Origin, found: Mapping[int, list[Doubles]], text: str) -> list[Record]:
+    """The median over layers, heads and queries, whose interval is of the median query's mean; and
+    that of each layer."""
     layers = {layer: np.array(rows) for layer, rows in sorted(found.items())}
     every = np.concatenate([rows.ravel() for rows in layers.values()]) if layers else np.empty(0)
     by_query = np.array([rows.mean(axis=1) for rows in layers.values()])
-    return origin.record(
+    overall = origin.record(
         "shadow_kl",
         metrics.median(every),
         "nats",
@@ -104,3 +105,15 @@ def shadow_record(origin: Origin, found: Mapping[int, list[Doubles]], text: str)
         by_layer=[metrics.median(rows) for rows in layers.values()],
         text=text,
     )
+    each = [
+        origin.record(
+            "shadow_kl",
+            metrics.median(rows.ravel()),
+            "nats",
+            rows.size,
+            f"layer {layer}",
+            text=text,
+        )
+        for layer, rows in layers.items()
+    ]
+    return [overall, *each]

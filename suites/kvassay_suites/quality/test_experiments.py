@@ -315,15 +315,17 @@ def shadowed(backend: kvassay.Backend) -> list[Record]:
     with backend.prepare(spec) as cache:
         shade = shadow.ShadowAttention(cache, len(tokens), 7)
         model.hidden(tokens, shade)
-    return [shadow.shadow_record(ORIGIN, shade.kl, "text")]
+    return shadow.shadow_records(ORIGIN, shade.kl, "text")
 
 
 def test_a_cache_like_its_shadow_passes_and_swapped_heads_do_not() -> None:
-    (good,) = shadowed(Toy())
+    good, *layers = shadowed(Toy())
+    assert [record.subject for record in layers] == ["layer 0", "layer 1"]
     assert good.value < 1e-9
     assert good.comparisons == 2 * 6 * len(range(95, 160, 7))
     assert state("quality.shadow_kl", [good]) == "pass"
-    (bad,) = shadowed(Swapped())
+    bad, *layers = shadowed(Swapped())
+    assert state("quality.shadow_layer_kl", layers) == "reject"
     assert bad.value > 0.05
     assert state("quality.shadow_kl", [bad]) == "reject"
 
@@ -339,7 +341,7 @@ def test_all_layers_are_looked_at_where_each_has_a_sealed_page() -> None:
 
 
 def test_a_text_that_seals_no_page_has_no_shadow() -> None:
-    record = shadow.shadow_record(ORIGIN, {}, "text")
+    (record,) = shadow.shadow_records(ORIGIN, {}, "text")
     assert (record.comparisons, state("quality.shadow_kl", [record])) == (0, "not measured")
 
 
