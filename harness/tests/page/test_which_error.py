@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from bad_input_tools import BEST, rows
@@ -26,7 +26,7 @@ from kvassay_backends.wasm.backend import WasmBackend
 from kvassay_suites.oracle import OracleError, OtherCacheError, check_dump, read_dump
 
 DOCUMENT: Final = Path(__file__).parents[3] / "docs" / "page-format.md"
-TINY: Final = {"kv_heads": 1, "query_heads": 1, "head_dim": 16, "page_tokens": 16}
+TINY: Final[dict[str, Any]] = {"kv_heads": 1, "query_heads": 1, "head_dim": 16, "page_tokens": 16}
 SPECS: Final = {
     "turbo": Spec(1, **TINY, keys="turbo:2", values="turbo:2", sinks=1, value_centre="frozen"),
     "mixed": Spec(
