@@ -271,3 +271,15 @@ def test_pages_that_changed_places_are_damage(which: Which) -> None:
     bad[first : first + size] = data[second : second + size]
     bad[second : second + size] = data[first : first + size]
     assert answer(reader(which), spec, mended(bad)) == DAMAGE
+
+
+@pytest.mark.parametrize("which", [None, *BEST])
+@pytest.mark.parametrize("text", [b"[" * 10**6, b'{"a":' * 10**6, b"1" * 10**5, b"[]", b"\xff"])
+def test_texts_that_are_no_identity_are_damage(which: Which, text: bytes) -> None:
+    """However deep or long: nothing but the documented error."""
+    one = sample("turbo")
+    body = text + bytes(-(32 + len(text)) % 64)
+    head = bytearray(one.data[:32])
+    struct.pack_into("<Q", head, 8, len(head) + len(body))
+    struct.pack_into("<I", head, 24, len(text))
+    assert answer(reader(which), one.spec, mended(head + body)) == DAMAGE
