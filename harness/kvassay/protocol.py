@@ -17,8 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .errors import StateError, UnsupportedError
-from .page.dumpfile import read_source, write_atomically
+from .page.dumpfile import read_source
 from .spec import Spec
+from .writing import write_whole
 
 PROTOCOL_VERSION: Final = 1
 
@@ -177,7 +178,7 @@ class Cache(ABC):
         """The dump; with `path` also written there atomically."""
         data = self.dump_bytes()
         if path is not None:
-            write_atomically(path, data)
+            write_whole("dump", path, [data])
         return data
 
     def __enter__(self) -> Cache:

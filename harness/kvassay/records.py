@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import numbers
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -12,6 +13,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from .errors import RecordError
+from .json_text import read_json
+from .writing import is_stream, open_stream, write_whole
 
 RECORD_SCHEMA: Final = 1
 
@@ -50,37 +53,62 @@ class Record:
         return json.dumps(_jsonable(data), sort_keys=True, separators=(",", ":"))
 
     @classmethod
-    def from_json(cls, line: str, where: str = "record") -> Record:
+    def from_json(cls, line: str | bytes, where: str = "record") -> Record:
         """Read one line; raises RecordError naming what is wrong."""
         try:
-            data = json.loads(line)
-        except (ValueError, RecursionError) as error:
+            data = read_json(line)
+        except ValueError as error:
             raise RecordError(f"{where}: not JSON ({error})") from None
+        return cls.from_data(data, where)
+
+    @classmethod
+    def from_data(cls, data: Any, where: str = "record") -> Record:
+        """A record of what its JSON says; raises RecordError naming what is wrong."""
         if not isinstance(data, dict):
             raise RecordError(f"{where}: a record is an object, not {type(data).__name__}")
-        if data.get("schema") != RECORD_SCHEMA:
+        schema = data.get("schema")
+        if schema != RECORD_SCHEMA or not isinstance(schema, int) or schema is True:
             raise RecordError(
-                f"{where}: record schema {data.get('schema')!r}, this kvassay reads {RECORD_SCHEMA}"
+                f"{where}: record schema {schema!r}, this kvassay reads {RECORD_SCHEMA}"
             )
-        names = {item.name for item in dataclasses.fields(cls)}
-        if unknown := sorted(set(data) - names):
+        if unknown := sorted(set(data) - set(_FIELDS)):
             raise RecordError(f"{where}: unknown field {unknown[0]!r}")
-        for name, value in data.items():
-            if name in _TEXTS and not isinstance(value, str):
-                raise RecordError(f"{where}: {name} is {value!r}, not text")
-        if not isinstance(data.get("detail", {}), dict):
-            raise RecordError(f"{where}: detail is {data['detail']!r}, not an object")
+        if missing := sorted(set(_NEEDED) - set(data)):
+            raise RecordError(f"{where}: no field {missing[0]!r}")
+        if isinstance(data["value"], str) and data["value"] in _WRITTEN:
+            data = {**data, "value": float(data["value"])}
         try:
-            data["value"] = float(data["value"])
-            data["comparisons"] = int(data["comparisons"])
-            return cls(**data)
-        except (KeyError, OverflowError, TypeError, ValueError) as error:
+            record = cls(**data)
+            check_form(record)
+            return dataclasses.replace(record, value=float(record.value))
+        except (RecordError, OverflowError) as error:
             raise RecordError(f"{where}: {error}") from None
 
 
-_TEXTS: Final = frozenset(
-    ("suite", "check", "stage", "backend", "variant", "unit", "preset", "subject", "reproduce")
-)
+_FIELDS: Final = {item.name: item for item in dataclasses.fields(Record)}
+_NEEDED: Final = ("suite", "check", "stage", "backend", "variant", "value", "unit", "comparisons")
+_TEXTS: Final = (*(name for name, item in _FIELDS.items() if item.type == "str"),)
+#: Values that JSON has no number for, as they are written.
+_WRITTEN: Final = ("nan", "inf", "-inf")
+
+
+def check_form(record: Record) -> None:
+    """RecordError where a field is not of its type, whoever made the record."""
+    for name in _TEXTS:
+        if not isinstance(getattr(record, name), str):
+            raise RecordError(f"{name} is {getattr(record, name)!r}, not text")
+    for name in ("suite", "check"):
+        if not getattr(record, name):
+            raise RecordError(f"{name} is empty")
+    value, comparisons = record.value, record.comparisons
+    if not isinstance(value, numbers.Real) or isinstance(value, bool):
+        raise RecordError(f"value is {value!r}, not a number")
+    if not isinstance(comparisons, numbers.Integral) or isinstance(comparisons, bool):
+        raise RecordError(f"comparisons is {comparisons!r}, not a whole number")
+    if not 0 <= comparisons < 1 << 63:
+        raise RecordError(f"comparisons is {comparisons}, which is no count")
+    if not isinstance(record.detail, Mapping):
+        raise RecordError(f"detail is {record.detail!r}, not an object")
 
 
 def _jsonable(value: Any) -> Any:
@@ -100,7 +128,7 @@ class RecordWriter:
     them.
 
     A file of that name is replaced, but not before `first` is written: no moment loses both.
-    append: behind what the file holds already, instead of anew.
+    append: behind what the file holds already, instead of anew. Raises WriteError, OSError.
     """
 
     def __init__(
@@ -109,20 +137,17 @@ class RecordWriter:
         first: Iterable[Record] = (),
         append: bool = False,
     ) -> None:
-        self.path = Path(path)
-        if not append:
-            begun = self.path.with_name(f"{self.path.name}.{os.getpid()}")
-            lines = "".join(f"{record.to_json()}\n" for record in first)
-            begun.write_text(lines, encoding="utf-8")
-            begun.replace(self.path)
-        self._stream = self.path.open("a", encoding="utf-8")
-        if append:
+        if append or is_stream(path):
+            self._stream = open_stream(path)
             self.write(first)
+        else:
+            write_whole("records", path, map(_line, first))
+            self._stream = open_stream(path)
 
     def write(self, records: Iterable[Record]) -> None:
         """Append records and flush."""
         for record in records:
-            self._stream.write(record.to_json() + "\n")
+            self._stream.write(_line(record))
         self._stream.flush()
 
     def __enter__(self) -> RecordWriter:
@@ -132,14 +157,18 @@ class RecordWriter:
         self._stream.close()
 
 
+def _line(record: Record) -> bytes:
+    return f"{record.to_json()}\n".encode()
+
+
 def read_records(path: str | os.PathLike[str]) -> Iterator[Record]:
     """Records of a JSON-lines file; raises RecordError with the line number."""
     with Path(path).open("rb") as stream:
-        for number, line in enumerate(stream, 1):
-            where = f"{path}:{number}"
-            try:
-                text = line.decode()
-            except UnicodeDecodeError as error:
-                raise RecordError(f"{where}: not text in UTF-8 ({error})") from None
-            if text.strip():
-                yield Record.from_json(text, where)
+        yield from records_of(stream, path)
+
+
+def records_of(lines: Iterable[bytes], path: str | os.PathLike[str]) -> Iterator[Record]:
+    """Records of the lines of a file; `path` is what errors call it."""
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            yield Record.from_json(line, f"{os.fspath(path)}:{number}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -90,5 +91,5 @@ def read_outcomes(path: Path) -> dict[str, Outcome]:
         return {}
     whole = path.read_bytes()
     if not whole.endswith(b"\n"):
-        path.write_bytes(whole[: whole.rfind(b"\n") + 1])
+        os.truncate(path, whole.rfind(b"\n") + 1)
     return {outcome.digest: outcome for outcome in outcomes(read_records(path))}

@@ -14,7 +14,7 @@ from kvassay.captured.provenance import KEY, Provenance
 from kvassay.captured.reader import Layer
 from kvassay.errors import InputError
 from kvassay.models import ModelConfig
-from kvassay.page.dumpfile import write_parts_atomically
+from kvassay.writing import write_whole
 
 
 def provenance_of(config: ModelConfig, text_digest: str) -> Provenance:
@@ -57,4 +57,4 @@ def write_captured(
         if array.dtype not in (np.float32, np.float16):
             raise InputError(f"captured tensors: {name} is {array.dtype}, not float32 or float16")
     data = save(tensors, metadata={KEY: provenance.to_json()})
-    write_parts_atomically("captured tensors", path, [data])
+    write_whole("captured tensors", path, [data])

@@ -57,6 +57,7 @@ from . import (
 from . import (
     plan as planning,
 )
+from .parts.streams import open_streams
 from .parts.terminal import Session, errors
 
 #: What typer raises for bad usage; it has carried its own copy of click since 0.2x.
@@ -124,7 +125,13 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 def main() -> None:
     """Entry point of the `kvassay` script."""
-    sys.exit(run())
+    open_streams()
+    status = run()
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        status = _refuse(f"standard output: {error.strerror}", Session())
+    sys.exit(status)
 
 
 def _refuse(message: str, session: Session) -> int:

@@ -12,6 +12,7 @@ import typer
 from rich import box
 from rich.table import Table
 
+from ..writing import check_outputs
 from .arms import measured, texts_of
 from .parts.terminal import Verbose, output
 
@@ -45,6 +46,7 @@ def allocate(
     from ..arms.allocation import allocate as of
     from ..arms.allocation import losses, probes
 
+    check_outputs({"--results": results})
     names = texts_of(text or ["manual", "textwrap"], "all")
     layers = layers_of(model)
     found = losses(measured(model, probes(layers), names, tokens, results, jobs), layers)

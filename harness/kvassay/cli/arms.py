@@ -15,6 +15,7 @@ from rich.table import Table
 
 from ..errors import SpecError
 from ..suggest import did_you_mean
+from ..writing import check_outputs, write_text
 from .parts.terminal import Verbose, errors, output
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ def arms(
     from ..arms import rows  # models and matplotlib: not for others
     from ..arms.standard import ABLATIONS, STANDARD
 
+    check_outputs({"--results": results, "--plot": plot})
     given = list(arm or [])
     for name in ablation or []:
         if name != "all" and name not in ABLATIONS:
@@ -71,7 +73,7 @@ def arms(
     if plot is not None:
         from ..distortion.plot import arms_page
 
-        plot.write_text(arms_page(model, names, table), encoding="utf-8")
+        write_text("plot", plot, arms_page(model, names, table))
     return 0
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final, get_args
 import typer
 
 from ..errors import InputError
+from ..writing import check_outputs, is_stream
 from .parts.terminal import Verbose, output
 
 if TYPE_CHECKING:
@@ -43,6 +44,8 @@ def capture_tensors(
     from ..captured import Layer, open_captured, provenance_of, write_captured
     from ..models import capture
 
+    given = {"--text": text, "--model": Path(model)}
+    check_outputs({"captured tensors": out}, given)
     loaded, ids = _run_of(model, text, tokens)
     chosen = sorted(set(layer)) if layer else list(range(loaded.config.layers))
     for number in chosen:
@@ -51,13 +54,12 @@ def capture_tensors(
     found = capture(loaded, ids)
     layers = {n: Layer(found.q[n], found.k[n], found.v[n]) for n in chosen}
     write_captured(out, provenance_of(found.config, found.digest), layers)
-    written = open_captured(out)
-    written.check_values()
-    output().print(
-        f"captured: {out} ({found.config.name}, {written.tokens} tokens, {len(chosen)} layers, "
-        f"text {found.digest[:12]}, file {written.digest[:12]})",
-        markup=False, soft_wrap=True,
-    )  # fmt: skip
+    said = f"{found.config.name}, {len(ids)} tokens, {len(chosen)} layers, text {found.digest[:12]}"
+    if not is_stream(out):  # what was written can be read again
+        written = open_captured(out)
+        written.check_values()
+        said += f", file {written.digest[:12]}"
+    output().print(f"captured: {out} ({said})", markup=False, soft_wrap=True)
     return 0
 
 

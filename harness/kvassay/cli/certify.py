@@ -12,6 +12,7 @@ from ..errors import KvassayError
 from ..judging.certificate import certify, read_certificate, verify, write_certificate
 from ..judging.gate import PASS, REJECT
 from ..judging.rules import Scope
+from ..writing import check_outputs
 from .parts.terminal import Verbose, output
 
 _STYLE = {"holds": "green", "differs": "bold red", "not checked": "yellow"}
@@ -35,6 +36,7 @@ def certify_pass(
     verbose: Verbose = False,
 ) -> int:
     """Write a certificate of a pass: inputs, builds, digests, verdicts. Refused for all else."""
+    check_outputs({"--out": out}, {"the records": records})
     certificate = certify(records, by or _user(), scope)
     write_certificate(out, certificate)
     passed = sum(v["decision"] == "PASS" for v in certificate["verdicts"])

@@ -11,6 +11,7 @@ import typer
 from rich import box
 from rich.table import Table
 
+from ..writing import check_outputs, write_text
 from .parts.terminal import Verbose, errors, output
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ def compare(
     from ..distortion.legends import INPUTS, loses_to, losses
     from ..distortion.plot import page
 
+    check_outputs({"--plot": plot})
     chosen = choose(name or [])
     if describe:
         sys.stdout.write(table(chosen) + "\n")
@@ -71,7 +73,7 @@ def compare(
         output().print(loses_to("codec", losses(role)), markup=False)
         output().print(INPUTS, markup=False)
     if plot is not None:
-        plot.write_text(page(results), encoding="utf-8")
+        write_text("plot", plot, page(results))
     return 0
 
 

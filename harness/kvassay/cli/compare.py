@@ -12,9 +12,10 @@ from rich.console import Console
 from rich.table import Table
 
 from ..errors import KvassayError
+from ..judging.evidence import read_run
 from ..judging.gate import UNJUDGED
 from ..judging.wording import about, figure
-from ..records import read_records
+from ..writing import check_outputs
 from .parts.terminal import Verbose, is_verbose, output
 
 if TYPE_CHECKING:
@@ -44,7 +45,8 @@ def compare(
     """
     from ..judging.compare import Comparison  # statistics: slow to import
 
-    first, second = (list(read_records(path)) for path in (before, after))
+    check_outputs({"--report": report}, {f"records {path}": path for path in (before, after)})
+    first, second = (read_run(path) for path in (before, after))
     found = Comparison.of(first, second)
     if report:
         from ..report.comparison import write_comparison

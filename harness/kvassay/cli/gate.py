@@ -1,4 +1,4 @@
-"""`kvassay gate`, and one command a suite: measure, judge, report."""
+"""`kvassay gate`, and a command for each suite that is installed: measure, judge, report."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from typing import Final
 
 import typer
 
+from .. import plugins
 from ..errors import KvassayError
+from ..judging.evidence import end_record, read_run
 from ..judging.gate import Judgement, Question, judge
 from ..judging.rules import Scope
 from ..presets import PRESETS, STORED_MODES
-from ..records import Record, RecordWriter, read_records
+from ..records import Record, RecordWriter
 from ..running.answers import Answers
 from ..running.cluster import cluster
 from ..running.resuming import TakenUp, builds_of, read_cut_short, take_up
@@ -28,8 +30,10 @@ from ..running.runner import (
     run,
     target_tasks,
 )
-from ..suite import Request, Target, Task, wanted
-from .parts.files import Rejected, try_files
+from ..running.targets import choose_targets
+from ..suite import Request, Suite, Target, Task, wanted
+from ..writing import check_outputs, is_stream
+from .parts.files import TRIALS, Rejected, try_files
 from .parts.options import (
     AnswersPath,
     Backends,
@@ -51,6 +55,7 @@ from .parts.options import (
     ScopeName,
     Source,
     Suites,
+    SuiteScope,
     Tensors,
     Timeout,
     Variants,
@@ -61,35 +66,12 @@ from .parts.progress import watching
 from .parts.selecting import (
     choose_presets,
     choose_suites,
-    choose_targets,
     is_foreign,
     product_presets,
     without_reference,
 )
 from .parts.tables import print_judgement, print_variants
 from .parts.terminal import Verbose, errors, is_verbose, output
-
-SUITE_COMMANDS: Final = {
-    "correctness": "Transforms, codecs, scales, oracle and faults",
-    "parity": "Bits of every backend against the reference",
-    "memory": "Bytes billed and held, scratch, shadows and peaks",
-    "quality": "Attention and next tokens of tiny and real models",
-    "retrieval": "Stored vectors, mode by mode: recall, bits, bytes, latency",
-    "performance": "Times, bytes and instructions beside fp16, by turns",
-    "foreign": "A backend with formats of its own, format by format",
-}
-#: Whose presets are ways to store vectors.
-STORED: Final = "retrieval"
-#: Whose presets are formats of the backends asked for.
-FOREIGN: Final = "foreign"
-#: The scope of a suite's own command: the narrowest that has its rules.
-OWN_SCOPE: Final[dict[str, Scope]] = {"performance": "full"}
-
-#: Suites that measure with the model: that it is not installed is no fault of a backend.
-WITH_MODEL: Final = frozenset({"quality", "foreign"})
-
-#: Suites that compare bits: an emulator changes none, while time and memory under it mean nothing.
-BITS: Final = ("parity",)
 
 DEFAULT_MODEL: Final = "smollm2-135m"
 
@@ -102,6 +84,11 @@ class Outputs:
     junit: Path | None = None
     markdown: Path | None = None
     verbose: bool = False
+
+    @property
+    def files(self) -> dict[str, Path | None]:
+        """Their paths by the options that name them."""
+        return {"--report": self.report, "--junit": self.junit, "--markdown": self.markdown}
 
 
 @dataclass(frozen=True)
@@ -123,8 +110,9 @@ class Execution:
 def add_to(app: typer.Typer) -> None:
     """Register the commands."""
     app.command()(gate)
-    for name, what in SUITE_COMMANDS.items():
-        text = f"{what}: this suite alone in full depth, judged by its own rules."
+    for name in plugins.names(plugins.SUITES):
+        about = plugins.first_sentence(plugins.SUITES, name).rstrip(".")
+        text = f"{about}. This suite alone in full depth, judged by its own rules."
         app.command(name, help=text)(_suite_command(name))
 
 
@@ -207,8 +195,6 @@ def check_judge_named(judge_named: bool, preset: list[str] | None) -> None:
 
 
 def _suite_command(name: str) -> Callable[..., int]:
-    own = OWN_SCOPE.get(name, "default")
-
     def command(
         context: typer.Context,
         backend: Backends = None,
@@ -217,7 +203,7 @@ def _suite_command(name: str) -> Callable[..., int]:
         variant: Variants = None,
         preset: Presets = None,
         judge_named: JudgeNamed = False,
-        scope: ScopeName = own,
+        scope: SuiteScope = None,
         depth: DepthName = "full",
         json: JsonPath = None,
         report: ReportPath = None,
@@ -226,23 +212,26 @@ def _suite_command(name: str) -> Callable[..., int]:
         dask: Dask = None,
         answers: AnswersPath = None,
         timeout: Timeout = DEFAULT_TIMEOUT,
+        tensors: Tensors = None,
         resume: Resume = False,
         quiet: Quiet = False,
         verbose: Verbose = False,
     ) -> int:
+        (suite,) = choose_suites([name])
         if resume and not json:
             raise KvassayError("--resume takes up a file of records: name it with --json")
         check_judge_named(judge_named, preset)
         named, rejected = _named(backend, library, wasm)
         targets = tuple(one.target for one in rejected)
         if named or not rejected:
-            targets += choose_targets(named, variant or [], emulated=name in BITS)
+            targets += choose_targets(named, variant or [], emulated=suite.emulated_too)
         question = Question(
-            scope=scope,
+            scope=scope or suite.command_scope,
             targets=targets,
-            presets=_presets_of(name, preset or [], targets),
+            presets=_presets_of(suite, preset or [], targets),
             suites=(name,),
             depth=depth or "full",
+            tensors=_checked_tensors(tensors),
             judge_named=judge_named,
         )
         outputs = Outputs(report, verbose=is_verbose(context))
@@ -252,17 +241,25 @@ def _suite_command(name: str) -> Callable[..., int]:
     return command
 
 
-def _presets_of(suite: str, names: list[str], targets: tuple[Target, ...]) -> tuple[str, ...]:
+def _presets_of(suite: Suite, names: list[str], targets: tuple[Target, ...]) -> tuple[str, ...]:
     """What a suite's command calls presets; of formats of its own only a backend knows."""
-    if suite == FOREIGN:
+    if suite.judges == "formats":
         return choose_formats(targets, names)
-    return choose_presets(names, STORED_MODES if suite == STORED else PRESETS)
+    return choose_presets(names, STORED_MODES if suite.judges == "stored" else PRESETS)
 
 
 def measure(question: Question, how: Execution, rejected: Sequence[Rejected] = ()) -> int:
     """Run the suites, judge, print, write; the exit status. `rejected` are targets of the question
     that failed already: nothing more is run on them."""
     _check_worth_running(question, how.model)
+    check_outputs(
+        {"--json": how.json, "--answers": how.answers, **how.outputs.files},
+        {
+            "--baseline": how.baseline,
+            "--tensors": question.tensors or None,
+            **_files(question.targets),
+        },
+    )
     earlier = _read_baseline(how.baseline)
     lost = {one.target for one in rejected}
     request = Request(
@@ -273,7 +270,7 @@ def measure(question: Question, how: Execution, rejected: Sequence[Rejected] = (
         model=how.model,
         tensors=question.tensors,
     )
-    if how.json:  # what replays a failure belongs beside the results
+    if how.json and not is_stream(how.json):  # what replays a failure belongs beside the results
         os.environ.setdefault("KVASSAY_REPLAY_DIR", str(how.json.resolve().parent))
     tasks = target_tasks(request.targets)
     found = [
@@ -282,9 +279,9 @@ def measure(question: Question, how: Execution, rejected: Sequence[Rejected] = (
         if question.suites or wanted(suite, request)
     ]
     for suite in found:
-        if getattr(suite, "needs_tensors", False) and not request.tensors:
+        if suite.needs_tensors and not request.tensors:
             raise KvassayError(f"suite {suite.name} needs captured tensors: give --tensors FILE")
-    if request.targets and any(suite.name in WITH_MODEL for suite in found):
+    if request.targets and any(suite.needs_model for suite in found):
         _check_model(how.model)
     foreign = any(map(is_foreign, request.targets))
     if request.targets:
@@ -315,6 +312,7 @@ def measure(question: Question, how: Execution, rejected: Sequence[Rejected] = (
         )
         keep(concluding_records(found, records))
         keep(_held_to(earlier, records, question))
+        keep([end_record(records)])
     judgement = judge(records, question)
     _show(judgement, records, how.outputs)
     for one in rejected:
@@ -326,6 +324,12 @@ def measure(question: Question, how: Execution, rejected: Sequence[Rejected] = (
         kept = f"; {how.json} holds what was measured, --resume goes on" if how.json else ""
         raise KvassayError(f"interrupted: {summary.done} of {summary.tasks} tasks ended{kept}")
     return _status(judgement)
+
+
+def _files(targets: Iterable[Target]) -> dict[str, str]:
+    """Paths of the libraries and modules among the targets, by option."""
+    named = (target.backend.partition(":") for target in targets)
+    return {f"--{scheme} {path}": path for scheme, _, path in named if scheme in TRIALS}
 
 
 def _taken_up(question: Question, how: Execution, tasks: list[Task]) -> TakenUp:
@@ -375,8 +379,9 @@ def _checked_tensors(path: Path | None) -> str:
 def _judge_again(
     source: Path, scope: Scope, context: typer.Context, baseline: Path | None, outputs: Outputs
 ) -> int:
+    check_outputs(outputs.files, {"--from": source, "--baseline": baseline})
     earlier = _read_baseline(baseline)
-    records = list(read_records(source))
+    records = read_run(source)
     question = Question.of(records)
     if context.get_parameter_source("scope").name != "DEFAULT":  # type: ignore[union-attr]
         question = replace(question, scope=scope)
@@ -390,7 +395,7 @@ def _judge_again(
 
 
 def _read_baseline(path: Path | None) -> list[Record] | None:
-    return None if path is None else list(read_records(path))
+    return None if path is None else read_run(path)
 
 
 def _held_to(
@@ -398,6 +403,11 @@ def _held_to(
 ) -> list[Record]:
     if earlier is None:
         return []
+    if not question.held:
+        said = (
+            f"baseline: the suites asked for ({', '.join(question.suites)}) have no tracked figure"
+        )
+        errors().print(said, markup=False, soft_wrap=True)
     from ..judging.compare import regression_records  # statistics: slow to import
 
     return regression_records(earlier, records, question)

@@ -104,6 +104,9 @@ def _change(track: Track, then: Record | None, now: Record | None) -> Change:
         return Change(track, record, was, None, "missing", 0, note)
     if was is None:
         return Change(track, record, None, is_, "new", counted)
+    if not math.isfinite(was):
+        note = f"the baseline's figure is {was:g}"
+        return Change(track, record, was, is_, "missing", 0, note)
     state = _exact_state(track, was, is_) if track.kind == "exact" else "unchanged"
     return Change(track, record, was, is_, state, counted)
 
@@ -160,8 +163,11 @@ def regression_records(
     """A record for each tracked figure of the targets and presets in question: 1 if it regressed.
 
     A figure that the baseline has and this run lacks, or a target of which the baseline has none,
-    gives a record without a comparison, which never passes.
+    gives a record without a comparison, which never passes. Figures of suites that were not asked
+    for are no part of the question.
     """
+    if not question.held:
+        return []
     source = question.baseline
     wanted = [r for r in before if _asked(r, question)]
     changes = [c for c in follow(wanted, after) if c.before is not None]

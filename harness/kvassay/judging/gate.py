@@ -5,22 +5,27 @@ Pure: a file of records judged again gives the same answer.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 from ..errors import RecordError
-from ..presets import PRESETS, STORED_MODES
+from ..presets import PRESETS
 from ..records import Record
+from ..suggest import did_you_mean
 from ..suite import Depth, Target
-from .rules import Outcome, Rule, Rulebook, evaluate, rulebook
+from .evidence import RUN as RUN
+from .evidence import check_records
+from .requirements import Case, binds, in_words
+from .rules import SCOPES, Outcome, Rule, Rulebook, evaluate, rulebook
+from .tracks import tracks
 
 PASS, REJECT, UNJUDGED = 0, 1, 2
 #: Roles of presets whose verdicts set the exit status.
 JUDGED: Final = ("product", "experiment")
 Decision = Literal["PASS", "REJECT", "NOT MEASURED"]
-#: The suite that the runner's own records belong to.
-RUN: Final = "run"
+#: Fields of a question that its first records had not.
+_LATER: Final = ("baseline", "tensors", "judge_named")
 
 
 @dataclass(frozen=True)
@@ -43,25 +48,6 @@ class Verdict:
     def named(self, state: str) -> tuple[str, ...]:
         """Names of the rules in that state."""
         return tuple(o.rule.name for o in self.outcomes if o.state == state)
-
-
-@dataclass(frozen=True)
-class Kind:
-    """What a backend says of itself: it promises bits, it keeps its caches in a linear memory, its
-    files are those that this project ships, it was built and is no plain Python; and whether it
-    was held to a baseline, and judged on captured tensors."""
-
-    exact: bool = True
-    wasm: bool = False
-    shipped: bool = False
-    built: bool = True
-    baseline: bool = False
-    tensors: bool = False
-
-    @classmethod
-    def of(cls, exact: bool, evidence: Mapping[str, Any]) -> Kind:
-        """From what a backend declares; `evidence` is what it says of its files."""
-        return cls(exact, bool(evidence.get("linear_memory")), bool(evidence.get("shipped")))
 
 
 @dataclass(frozen=True)
@@ -93,6 +79,20 @@ class Question:
     baseline: str = ""
     tensors: str = ""
     judge_named: bool = False
+
+    def __post_init__(self) -> None:
+        for name, value, known in (
+            ("scope", self.scope, SCOPES),
+            ("depth", self.depth, get_args(Depth)),
+        ):
+            if value not in known:
+                raise RecordError(f"no {name} {value!r}{did_you_mean(str(value), known)}")
+
+    @property
+    def held(self) -> bool:
+        """Whether a baseline has a say: of a suite that was asked for, figures are tracked."""
+        tracked = {track.check.partition(".")[0] for track in tracks().tracks}
+        return bool(self.baseline) and (not self.suites or not tracked.isdisjoint(self.suites))
 
     def role(self, preset: str) -> str:
         """The role that a preset has in the verdicts."""
@@ -134,20 +134,25 @@ class Question:
 
     @classmethod
     def _from_detail(cls, record: Record) -> Question:
-        try:
-            detail = record.detail
-            return cls(
-                scope=str(detail["scope"]),
-                depth=detail["depth"],
-                targets=tuple(Target(str(b), str(v)) for b, v in detail["targets"]),
-                presets=tuple(str(name) for name in detail["presets"]),
-                suites=tuple(str(name) for name in detail["suites"]),
-                baseline=str(detail.get("baseline", "")),
-                tensors=str(detail.get("tensors", "")),
-                judge_named=bool(detail.get("judge_named", False)),
-            )
-        except (KeyError, TypeError, ValueError) as error:
-            raise RecordError(f"run.request: its detail cannot be read ({error!r})") from None
+        known = cls("default", (), ()).to_detail()
+        detail = {**{name: known[name] for name in _LATER}, **record.detail}
+        for name in {**known, **detail}:
+            if name not in known or type(detail.get(name)) is not type(known[name]):
+                raise RecordError(f"run.request: cannot explain {name} {detail.get(name)!r}")
+        for name, is_one in (("targets", _is_pair), ("presets", _is_text), ("suites", _is_text)):
+            if not all(map(is_one, detail[name])):
+                raise RecordError(f"run.request: {name} {detail[name]!r} are not what it lists")
+            detail[name] = tuple(detail[name])
+        detail["targets"] = tuple(Target(*pair) for pair in detail["targets"])
+        return cls(**detail)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_pair(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(map(_is_text, value))
 
 
 def judge(
@@ -155,12 +160,12 @@ def judge(
 ) -> Judgement:
     """Judge records. `question` None takes the one recorded with them.
 
-    Raises RecordError for a record of a stage that does not exist.
+    Raises RecordError for a record that no measurement gives.
     """
     found = list(records)
     book = book or rulebook()
     question = question or Question.of(found)
-    _check_stages(found, book)
+    check_records(found, book)
     asked = (RUN, *question.suites)
     rules = tuple(
         rule for rule in book.rules if not question.suites or not set(asked).isdisjoint(rule.suites)
@@ -190,33 +195,19 @@ def concerns(record: Record, target: Target, preset: str) -> bool:
     )
 
 
-def applies(rule: Rule, kind: Kind, preset: str) -> bool:
-    """Whether a rule concerns a backend of that kind with a preset."""
-    kinds = {
-        "exact": kind.exact,
-        "bounded": not kind.exact,
-        "quantized": preset != "fp16",
-        "scaled": preset not in PRESETS or PRESETS[preset].scaled,
-        "stored": preset in STORED_MODES,
-        "wasm": kind.wasm,
-        "native": not kind.wasm,
-        "shipped": kind.shipped,
-        "built": kind.built,
-        "baseline": kind.baseline,
-        "tensors": kind.tensors,
-        "foreign": preset not in PRESETS and preset not in STORED_MODES,
-    }
-    return all(kinds[requirement] for requirement in rule.requires)
-
-
-def kind_of(records: Iterable[Record], target: Target) -> Kind:
+def case_of(records: Iterable[Record], target: Target, preset: str, question: Question) -> Case:
     """What the backend declares; exact, the stricter promise, if that is not recorded."""
+    asked = Case(preset, baseline=question.held, tensors=bool(question.tensors))
     for record in records:
         if record.check == "run.target" and concerns(record, target, record.preset):
-            exact = bool(record.detail.get("exact", True))
-            kind = Kind.of(exact, record.detail.get("evidence", {}))
-            return replace(kind, built=record.detail.get("build_id") != "")
-    return Kind()
+            detail = record.detail
+            return replace(
+                asked,
+                exact=bool(detail.get("exact", True)),
+                build_id=detail.get("build_id"),
+                evidence=detail.get("evidence", {}),
+            )
+    return asked
 
 
 def _verdict(
@@ -228,14 +219,10 @@ def _verdict(
     book: Rulebook,
 ) -> Verdict:
     scope = question.scope
-    kind = replace(
-        kind_of(records, target),
-        baseline=bool(question.baseline),
-        tensors=bool(question.tensors),
-    )
+    case = case_of(records, target, preset, question)
     mine = [record for record in records if concerns(record, target, preset)]
-    outcomes = tuple(_outcome(rule, mine, scope, kind, preset) for rule in rules)
-    needed = [rule for rule in rules if applies(rule, kind, preset) and rule.in_scope(scope)]
+    outcomes = tuple(_outcome(rule, mine, scope, case) for rule in rules)
+    needed = [rule for rule in rules if binds(rule.requires, case) and rule.in_scope(scope)]
     stages = _ladder(mine, needed, book)
     passed = [name for name, state in stages if state == "passed"]
     states = {outcome.state for outcome in outcomes}
@@ -250,9 +237,9 @@ def _verdict(
     )
 
 
-def _outcome(rule: Rule, records: Sequence[Record], scope: str, kind: Kind, preset: str) -> Outcome:
-    if not applies(rule, kind, preset):
-        return Outcome(rule, "does not apply", note=f"only for: {', '.join(rule.requires)}")
+def _outcome(rule: Rule, records: Sequence[Record], scope: str, case: Case) -> Outcome:
+    if not binds(rule.requires, case):
+        return Outcome(rule, "does not apply", note=f"only for: {in_words(rule.requires)}")
     outcome = evaluate(rule, records)
     if rule.in_scope(scope):
         return outcome
@@ -285,22 +272,15 @@ def _ladder(
     return ladder
 
 
-def _check_stages(records: Iterable[Record], book: Rulebook) -> None:
-    known = {stage.name for stage in book.stages}
-    for record in records:
-        if record.suite != RUN and record.stage not in known:
-            raise RecordError(
-                f"record {record.check} of {record.backend}/{record.variant}: "
-                f"no stage {record.stage!r}; stages: {', '.join(sorted(known))}"
-            )
-
-
 def _problem(records: Sequence[Record], question: Question, verdicts: Sequence[Verdict]) -> str:
     """Why there is nothing to judge: a gate that measured nothing fails."""
     crashed = any(r.check == "run.errors" and r.comparisons > 0 and r.value > 0 for r in records)
     measured = any(record.suite != RUN and record.comparisons > 0 for record in records)
     if not (measured or crashed):
         return "nothing was measured: no record with a comparison"
+    missing = set(question.suites) - {record.suite for record in records}
+    if missing and not crashed:
+        return f"suite {min(missing)!r} was asked for, and there is no record of it"
     if not question.targets:
         return "no backend to judge: none runs here, or none was recorded"
     if not question.presets:

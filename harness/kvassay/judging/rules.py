@@ -16,25 +16,12 @@ from typing import Any, Final, Literal, get_args
 from ..errors import RecordError, UnknownBackendError
 from ..records import Record
 from ..suggest import did_you_mean
+from .requirements import REQUIREMENTS
 
 RULES_VERSION: Final = 1
 State = Literal["pass", "reject", "not measured", "outside scope", "does not apply"]
 Scope = Literal["default", "full", "browser"]
 SCOPES: Final = get_args(Scope)
-REQUIREMENTS: Final = (
-    "exact",
-    "bounded",
-    "quantized",
-    "scaled",
-    "stored",
-    "wasm",
-    "native",
-    "shipped",
-    "built",
-    "baseline",
-    "tensors",
-    "foreign",
-)
 STATISTICS: Final[Mapping[str, Callable[[Sequence[float]], float]]] = {
     "max": max,
     "min": min,
@@ -64,6 +51,8 @@ class Rule:
     reason: str
     date: datetime.date
     remedy: str
+    #: The least and the greatest value that a measurement can have at all.
+    possible: tuple[float, float]
     #: Where what is bounded is a share of a budget: the budgets by subject, in the suite's unit.
     budgets: Mapping[str, float] = field(default_factory=dict)
 
@@ -88,6 +77,14 @@ class Rule:
         above = -math.inf if self.maximum is None else value - self.maximum
         below = -math.inf if self.minimum is None else self.minimum - value
         return max(above, below)
+
+    def explains(self, value: float) -> bool:
+        """Whether a record can have that value: what none can, an infinity that would pass
+        included, is evidence of nothing. NaN, which rejects, is what a measurement may end in."""
+        least, most = self.possible
+        if math.isinf(value):
+            return self.excess(value) > 0
+        return math.isnan(value) or least <= value <= most
 
     def in_scope(self, scope: str) -> bool:
         """Whether a gate of that scope needs this rule: full and browser add to default."""
@@ -147,7 +144,7 @@ def evaluate(rule: Rule, records: Iterable[Record]) -> Outcome:
     )
     empty = tuple(record for record in found if record.comparisons <= 0)
     if not measured:
-        note = "no record" if not found else f"{len(empty)} records without a comparison"
+        note = _lacking(empty, len(found)) if found else "no record"
         return Outcome(rule, "not measured", records=empty, note=note)
     value = _statistic(rule, measured)
     state: State = "reject" if rule.excess(value) > 0 else "not measured" if empty else "pass"
@@ -157,8 +154,16 @@ def evaluate(rule: Rule, records: Iterable[Record]) -> Outcome:
         value=value,
         comparisons=sum(record.comparisons for record in measured),
         records=(*empty, *measured) if state == "not measured" else (*measured, *empty),
-        note=f"{len(empty)} of {len(found)} records without a comparison" if empty else "",
+        note=_lacking(empty, len(found)) if empty else "",
     )
+
+
+def _lacking(empty: Sequence[Record], count: int) -> str:
+    """How many of the records rest on nothing, and why the first of them does."""
+    said = f"{len(empty)} of {count} records without a comparison"
+    reasons = (record.detail.get(name) for record in empty for name in ("error", "reason", "note"))
+    why = next((reason for reason in reasons if isinstance(reason, str) and reason), "")
+    return f"{said}: {why}" if why else said
 
 
 def matches(rule: Rule, record: Record) -> bool:
@@ -202,7 +207,7 @@ _TEXTS: Final = ("name", "title", "check", "statistic", "unit", "scope", "reason
 
 def _parse_rule(entry: Mapping[str, Any]) -> Rule:
     where = f"rules.toml: rule {entry.get('name')!r}"
-    known = {*_TEXTS, "subject", "suites", "max", "min", "requires", "date", "budgets"}
+    known = {*_TEXTS, "subject", "suites", "max", "min", "requires", "date", "budgets", "possible"}
     if unknown := sorted(set(entry) - known):
         raise RecordError(f"{where}: unknown field {unknown[0]!r}{did_you_mean(unknown[0], known)}")
     for name in _TEXTS:
@@ -211,7 +216,7 @@ def _parse_rule(entry: Mapping[str, Any]) -> Rule:
     _one_of(where, "statistic", entry["statistic"], ("each", *STATISTICS))
     _one_of(where, "scope", entry["scope"], SCOPES)
     for requirement in entry.get("requires", ()):
-        _one_of(where, "requires", requirement, REQUIREMENTS)
+        _one_of(where, "requires", requirement, tuple(REQUIREMENTS))
     if not isinstance(entry.get("date"), datetime.date):
         raise RecordError(f"{where}: date must be a date")
     if "max" not in entry and "min" not in entry:
@@ -224,8 +229,21 @@ def _parse_rule(entry: Mapping[str, Any]) -> Rule:
         subject=entry.get("subject", ""),
         suites=tuple(entry.get("suites", (entry["check"].partition(".")[0],))),
         date=entry["date"],
+        possible=_possible(where, entry),
         budgets=MappingProxyType(_budgets(where, entry.get("budgets", {}))),
     )
+
+
+def _possible(where: str, entry: Mapping[str, Any]) -> tuple[float, float]:
+    least = 0 if entry["statistic"] == "sum" else -math.inf
+    found = entry.get("possible", [least, math.inf])
+    if (
+        not isinstance(found, list)
+        or [type(one) in (int, float) for one in found] != [True, True]
+        or not found[0] < found[1]
+    ):
+        raise RecordError(f"{where}: possible must be two numbers, the lesser first")
+    return float(found[0]), float(found[1])
 
 
 def _budgets(where: str, entry: Mapping[str, Any]) -> dict[str, float]:

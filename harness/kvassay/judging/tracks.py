@@ -8,6 +8,8 @@ of timings that took turns, which are compared by ranks (`kvassay.noise`).
 from __future__ import annotations
 
 import datetime
+import math
+import numbers
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -42,10 +44,23 @@ class Track:
         return record.check == self.check and self.subject in ("", record.subject)
 
     def read(self, record: Record) -> Any:
-        """The figure: a number, or a list of ratios; None where nothing was measured."""
+        """The figure: a number, or a list of ratios; None where nothing was measured. Raises
+        RecordError for what is neither."""
         if record.comparisons <= 0:
             return None
-        return record.value if self.figure == VALUE else record.detail.get(self.figure)
+        found = record.value if self.figure == VALUE else record.detail.get(self.figure)
+        listed = found if self.kind == "ratio" and isinstance(found, list) else [found]
+        if not all(one is None or _is_number(one, self.kind) for one in listed):
+            raise RecordError(f"record {record.check} {record.subject}: {self.figure} is {found!r}")
+        return found
+
+
+def _is_number(value: Any, kind: Kind) -> bool:
+    """Whether a figure is a number; one alone may be no finite one, as records write it."""
+    if kind == "exact" and value in ("nan", "inf", "-inf"):
+        return True
+    real = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    return real and (kind == "exact" or math.isfinite(value))
 
 
 @dataclass(frozen=True)

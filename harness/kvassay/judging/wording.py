@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from ..records import Record
+from .evidence import RAN
 from .gate import Judgement, Verdict
 from .rules import Outcome, Rule
 
@@ -35,7 +36,7 @@ def who(verdict: Verdict) -> str:
 def how_each_ran(records: Iterable[Record]) -> Iterable[tuple[str, str, str]]:
     """(backend, variant, how) for every known variant: ran natively, emulated, or not and why."""
     found = list(records)
-    ran = {(r.backend, r.variant): r.comparisons for r in found if r.subject == "tasks that ran"}
+    ran = {(r.backend, r.variant): r.comparisons for r in found if r.subject == RAN}
     for record in found:
         if record.check == "run.availability":
             tasks = ran.get((record.backend, record.variant), 0)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from pathlib import Path
 
 from ..judging.gate import Judgement
 from ..records import Record
+from ..writing import write_text
 from .pages import page
 from .plots import plots
 from .view import View
@@ -23,5 +23,5 @@ def render(judgement: Judgement, records: Sequence[Record]) -> str:
 def write_report(
     path: str | os.PathLike[str], judgement: Judgement, records: Sequence[Record]
 ) -> None:
-    """Write the report; raises OSError where the path cannot be written."""
-    Path(path).write_text(render(judgement, records), encoding="utf-8")
+    """Write the report; raises WriteError where it cannot be written."""
+    write_text("report", path, render(judgement, records))

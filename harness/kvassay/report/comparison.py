@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 from ..judging.compare import Comparison
+from ..writing import write_text
 from .pages import page
 
 #: Changes of untracked figures that the page lists; the terminal's -v lists all.
@@ -22,5 +22,5 @@ def render_comparison(found: Comparison, names: tuple[str, str]) -> str:
 def write_comparison(
     path: str | os.PathLike[str], found: Comparison, names: tuple[str, str]
 ) -> None:
-    """Write the page; raises OSError where the path cannot be written."""
-    Path(path).write_text(render_comparison(found, names), encoding="utf-8")
+    """Write the page; raises WriteError where it cannot be written."""
+    write_text("report", path, render_comparison(found, names))

@@ -17,6 +17,7 @@ import matplotlib
 import numpy as np
 
 from ..judging.wording import figure
+from ..writing import write_text
 from .asv_results import AVAILABILITY, Benchmark, Commit, History, Point, Series, reasons
 from .drawing import STYLE, Plot, colour, draw_legend, new_figure, place, to_svg
 from .pages import page
@@ -39,7 +40,7 @@ class Row:
 
 
 def write_history(folder: str | os.PathLike[str], history: History) -> list[Path]:
-    """Write `index.html` and the others; returns their paths. Raises OSError."""
+    """Write `index.html` and the others; returns their paths. Raises OSError, WriteError."""
     root = Path(folder)
     root.mkdir(parents=True, exist_ok=True)
     shown = [found for found in history.benchmarks if not found.name.endswith(AVAILABILITY)]
@@ -59,7 +60,7 @@ def write_history(folder: str | os.PathLike[str], history: History) -> list[Path
 
 
 def _write(path: Path, text: str) -> Path:
-    path.write_text(text, encoding="utf-8")
+    write_text("page", path, text)
     return path
 
 

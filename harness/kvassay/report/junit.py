@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from pathlib import Path
 from xml.etree import ElementTree
 
 from ..judging.gate import Judgement, Verdict
 from ..judging.rules import Outcome
 from ..judging.wording import conclusion, describe, figure, who
+from ..writing import write_text
 
 _WORST_SHOWN = 3
 _Counts = dict[str, int]
@@ -38,8 +38,8 @@ def render_junit(judgement: Judgement) -> str:
 
 
 def write_junit(path: str | os.PathLike[str], judgement: Judgement) -> None:
-    """Write the file; raises OSError where the path cannot be written."""
-    Path(path).write_text(render_junit(judgement), encoding="utf-8")
+    """Write the file; raises WriteError where it cannot be written."""
+    write_text("JUnit file", path, render_junit(judgement))
 
 
 def _suite(root: ElementTree.Element, verdict: Verdict) -> _Counts:

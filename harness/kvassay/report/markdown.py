@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from pathlib import Path
 
 from ..judging.gate import Judgement
 from ..judging.wording import alike
 from ..records import Record
+from ..writing import write_text
 from .pages import page
 from .view import View
 
@@ -37,5 +37,5 @@ def render_markdown(judgement: Judgement, records: Sequence[Record]) -> str:
 def write_markdown(
     path: str | os.PathLike[str], judgement: Judgement, records: Sequence[Record]
 ) -> None:
-    """Write the summary; raises OSError where the path cannot be written."""
-    Path(path).write_text(render_markdown(judgement, records), encoding="utf-8")
+    """Write the summary; raises WriteError where it cannot be written."""
+    write_text("summary", path, render_markdown(judgement, records))

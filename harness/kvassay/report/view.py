@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from ..judging.evidence import DONE, RAN
 from ..judging.gate import RUN, Judgement, Verdict
 from ..judging.rules import Outcome, Rule
 from ..judging.wording import (
@@ -20,7 +21,6 @@ from ..judging.wording import (
     worst,
 )
 from ..records import Record
-from ..running.resuming import DONE
 
 _WORST_SHOWN = 3
 PASSES: Final = "PASS"
@@ -156,7 +156,7 @@ def _evidence(verdict: Verdict, outcome: Outcome) -> Evidence:
 
 def _support(judgement: Judgement, records: Sequence[Record]) -> Iterable[Support]:
     declared = {(r.backend, r.variant): r for r in records if r.check == "run.target"}
-    ran = {(r.backend, r.variant): r for r in records if r.subject == "tasks that ran"}
+    ran = {(r.backend, r.variant): r for r in records if r.subject == RAN}
     how = {(backend, variant): text for backend, variant, text in how_each_ran(records)}
     for record in records:
         if record.check != "run.availability":

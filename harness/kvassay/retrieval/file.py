@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InputError, PageError
-from ..page.dumpfile import write_parts_atomically
 from ..page.tiles import LANES, unpack_keys
+from ..writing import write_whole
 from .calibration import KINDS, Calibration
 from .checks import bad_scales, check_ids, check_vectors
 from .code import LARGEST, LARGEST_ID, SMALLEST, VectorCode
@@ -70,7 +70,7 @@ def write_index(path: str | os.PathLike[str], content: Content) -> None:
     )
     header += bytes(HEADER - _CRC.size - len(header))
     header += _CRC.pack(zlib.crc32(header))
-    write_parts_atomically("index", path, [header, *(part for ps in sections for part in ps)])
+    write_whole("index", path, [header, *(part for ps in sections for part in ps)])
 
 
 def _sections_of(content: Content) -> list[list[memoryview]]:

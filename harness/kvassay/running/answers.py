@@ -13,20 +13,18 @@ import platform
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
 from .._version import __version__
+from ..backend.sources import code_digest, sources_of
 from ..errors import KvassayError, RecordError
+from ..json_text import read_json
 from ..records import Record
 from ..registry import load, provider
 from ..suite import Target, Task
-
-#: Files of a package that decide what it computes.
-_CODE: Final = (".py", ".toml", ".json")
 
 
 @dataclass(frozen=True)
@@ -80,8 +78,8 @@ class Answers:
 
     def _read(self, line: bytes, where: str) -> None:
         try:
-            data: dict[str, Any] = json.loads(line)
-            records = [Record.from_json(json.dumps(one), where) for one in data["records"]]
+            data: dict[str, Any] = read_json(line)
+            records = [Record.from_data(one, where) for one in data["records"]]
             self._kept[str(data["task"])] = Kept(tuple(records), float(data["seconds"]))
         except (KeyError, TypeError, ValueError) as error:
             raise RecordError(f"{where}: not an answer ({error}); give another file") from None
@@ -108,22 +106,6 @@ def task_digest(task: Task) -> str | None:
 
 
 @cache
-def code_digest(package: str) -> str:
-    """Hex sha256 of the code of an installed package or module, names included."""
-    found = find_spec(package)
-    if found is None or found.origin is None:
-        raise KvassayError(f"{package!r} is not installed here, or not from files")
-    origin = Path(found.origin)
-    files = [origin]
-    if found.submodule_search_locations is not None:
-        files = sorted(path for path in origin.parent.rglob("*") if path.suffix in _CODE)
-    digest = hashlib.sha256()
-    for path in files:
-        digest.update(f"{path.relative_to(origin.parent)}\n".encode() + path.read_bytes())
-    return digest.hexdigest()
-
-
-@cache
 def _backend_digest(target: Target) -> str | None:
     try:
         if provider(target.backend).foreign:
@@ -131,7 +113,7 @@ def _backend_digest(target: Target) -> str | None:
         backend = load(target.backend, target.variant)
     except KvassayError:
         return None
-    return backend.build_id or code_digest(type(backend).__module__.partition(".")[0])
+    return backend.build_id or sources_of(type(backend)) or None
 
 
 @cache

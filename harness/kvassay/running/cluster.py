@@ -8,8 +8,8 @@ from concurrent.futures import Executor
 from contextlib import contextmanager
 from typing import Final
 
+from ..backend.sources import code_digest
 from ..errors import UnavailableError
-from .answers import code_digest
 
 #: Packages that must be the same everywhere, or tasks would answer another question.
 _SAME: Final = ("kvassay", "kvassay_suites", "kvassay_backends")

@@ -13,6 +13,7 @@ from typing import Any, Final
 import psutil
 
 from .._version import __version__
+from ..backend.sources import sources_of
 from ..records import Record
 from ..registry import backends, providers
 from .workers import cores
@@ -150,6 +151,7 @@ def describe_target(backend: str, variant: str) -> list[Record]:
                 "exact": loaded.exact,
                 "bound": loaded.bound,
                 "build_id": loaded.build_id,
+                "sources": "" if loaded.build_id else sources_of(type(loaded)),
                 "protocol": providers()[backend].protocol if backend in providers() else None,
                 # what a backend of files says about them: names, digests, what runs them
                 "evidence": dict(getattr(loaded, "evidence", {})),

@@ -10,26 +10,24 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import importlib.util
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Final
 
+from ..backend.sources import code_digest
 from ..errors import KvassayError, RecordError
+from ..judging.evidence import DONE
 from ..judging.gate import RUN, Question
-from ..records import Record
+from ..records import Record, records_of
 from ..registry import load, provider
 from ..suite import Target, Task
 from .machine import describe_machine
 from .workers import IsolatedPool, WorkerDied, WorkerTimeout
 
-DONE: Final = "run.task"
 #: What figures depend on besides the code; memory and load may differ between two sittings.
 _SAME_MACHINE: Final = ("machine", "processor", "flags", "cores", "python", "packages", "kvassay")
-_SOURCES: Final = (".py", ".toml", ".json", ".so")
 
 Builds = Mapping[Target | None, str]
 
@@ -109,13 +107,7 @@ def read_cut_short(path: Path) -> list[Record]:
     if not path.is_file():
         raise KvassayError(f"--resume: no file {path} to take up; leave the option out to begin")
     lines = path.read_bytes().split(b"\n")[:-1]  # what follows the last end of a line is torn
-    found = []
-    for number, line in enumerate(lines, 1):
-        where = f"{path}:{number}"
-        try:
-            found.append(Record.from_json(line.decode(), where))
-        except UnicodeDecodeError as error:
-            raise RecordError(f"{where}: not text in UTF-8 ({error})") from None
+    found = list(records_of(lines, path))
     if not any(record.check == "run.request" for record in found):
         raise RecordError(f"{path}: holds no run.request, so no run of kvassay to take up")
     return found
@@ -143,23 +135,12 @@ def _packages(task: Task) -> set[str]:
     return found
 
 
-@cache
 def _sources(package: str) -> str:
-    """SHA-256 over the sources of a package or module, with their names."""
+    """Digest of a package's code, "" for one that cannot be found: its task will say so."""
     try:
-        spec = importlib.util.find_spec(package)
-    except ValueError:  # a module without one, such as __main__
-        spec = None
-    if spec is None:
+        return code_digest(package, libraries=True)
+    except KvassayError:
         return ""
-    folders = map(Path, spec.submodule_search_locations or ())
-    files = [path for folder in folders for path in folder.rglob("*") if path.suffix in _SOURCES]
-    if not files and spec.origin:
-        files = [Path(spec.origin)]
-    hashed = hashlib.sha256(package.encode())
-    for path in sorted(files):
-        hashed.update(str(path).encode() + path.read_bytes())
-    return hashed.hexdigest()
 
 
 def _check_same(earlier: Sequence[Record], question: Question) -> None:

@@ -12,11 +12,12 @@ from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
-from ..errors import KvassayError, UnknownBackendError
+from ..errors import KvassayError, RecordError, UnknownBackendError
+from ..judging.evidence import RAN, check_records
 from ..judging.gate import RUN, Question
 from ..records import Record
 from ..registry import provider, variants_of
-from ..suite import Concluding, Depth, Request, Suite, Target, Task, suites
+from ..suite import Depth, Request, Suite, Target, Task, suites
 from .answers import Answers
 from .machine import availability_records, machine_record
 from .resuming import build_of, done_record
@@ -101,12 +102,7 @@ def opening_records(question: Question) -> list[Record]:
 
 def concluding_records(found: Iterable[Suite], records: Sequence[Record]) -> list[Record]:
     """What suites conclude from the records of all their tasks together."""
-    return [
-        record
-        for suite in found
-        if isinstance(suite, Concluding)
-        for record in suite.conclude(records)
-    ]
+    return [record for suite in found for record in suite.conclude(records)]
 
 
 def collect_tasks(found: Iterable[Suite], request: Request) -> list[Task]:
@@ -313,6 +309,10 @@ def execute(task: Task) -> Answer:
     seconds = time.monotonic() - began
     if not isinstance(records, (list, tuple)) or not all(isinstance(r, Record) for r in records):
         return Answer((), seconds, f"TypeError: returned {type(records).__name__}, not records")
+    try:
+        check_records(records)
+    except RecordError as error:
+        return Answer((), seconds, f"RecordError: {error}")
     if not records:
         return Answer((), seconds, "returned no record: it measured nothing")
     return Answer(tuple(records), seconds, build=build_of(task.target))
@@ -398,7 +398,7 @@ def _totals(tasks: Sequence[Task], summary: Summary) -> list[Record]:
             target,
             0.0,
             summary.ran[target],
-            subject="tasks that ran",
+            subject=RAN,
             detail={"slowest": _slowest(target, summary.times)},
         )
         for target in targets

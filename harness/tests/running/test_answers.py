@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from synthetic import TARGET, make, task
 
+from kvassay.backend.sources import code_digest
 from kvassay.errors import RecordError
 from kvassay.records import Record
 from kvassay.registry import ClassProvider, load, register, unregister
@@ -144,7 +145,7 @@ def test_the_digest_of_code_sees_every_file(
     (package / "__init__.py").write_text("")
     (package / "rules.toml").write_text("a = 1")
     monkeypatch.syspath_prepend(os.fspath(tmp_path))
-    digest = answers.code_digest("measures")
-    answers.code_digest.cache_clear()
+    digest = code_digest("measures")
+    code_digest.cache_clear()
     (package / "rules.toml").write_text("a = 2")
-    assert answers.code_digest("measures") != digest
+    assert code_digest("measures") != digest

@@ -16,10 +16,11 @@ import pytest
 from synthetic import TARGET, make, question
 
 from kvassay.errors import KvassayError, RecordError
+from kvassay.judging.evidence import DONE
 from kvassay.records import Record, RecordWriter, read_records
 from kvassay.running import resuming
 from kvassay.running.machine import describe_machine
-from kvassay.running.resuming import DONE, digest, done_record, read_cut_short, take_up
+from kvassay.running.resuming import digest, done_record, read_cut_short, take_up
 from kvassay.running.runner import execute, opening_records, run
 from kvassay.suite import Task
 

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kvassay.assets import packs
-from kvassay.assets.packs import compare_pack, write_pack
+from kvassay.assets import files as assets
+from kvassay.assets.files import differences, write_files
 from kvassay.cli import golden_pack as packing
 from kvassay.cli import run
 from kvassay.errors import KvassayError, WriteError
@@ -36,7 +36,7 @@ def files() -> dict[str, bytes]:
 
 @pytest.fixture
 def folder(files: dict[str, bytes], tmp_path: Path) -> Path:
-    write_pack(files, tmp_path / "pack")
+    write_files(files, tmp_path / "pack")
     return tmp_path / "pack"
 
 
@@ -232,7 +232,7 @@ def test_the_command_writes_and_checks(
     assert run(["golden-pack", str(place), "--check"]) == 0
     assert "0 differences" in capsys.readouterr().out
     assert run(["golden-pack", str(place)]) == 2
-    assert "not empty" in capsys.readouterr().err
+    assert "not an empty folder" in capsys.readouterr().err
     (place / "d64" / "scores.bin").unlink()
     (place / "d80" / "scores.bin").write_bytes(bytes(len(files["d80/scores.bin"])))
     (place / "d96" / "scores.bin").write_bytes(b"")
@@ -247,12 +247,12 @@ def test_the_command_writes_and_checks(
 
 
 def test_a_pack_nobody_offers_and_a_folder_that_is_a_file(tmp_path: Path) -> None:
-    with pytest.raises(KvassayError, match="no installed package offers the pack 'none'"):
-        packs.pack("none")
+    with pytest.raises(KvassayError, match="no pack 'none'"):
+        assets.pack("none")
     (tmp_path / "file").touch()
-    with pytest.raises(WriteError, match="not empty"):
-        write_pack({"a": b""}, tmp_path / "file")
-    assert compare_pack({"a": b""}, tmp_path / "absent") == ["a is missing"]
+    with pytest.raises(WriteError, match="not an empty folder"):
+        write_files({"a": b""}, tmp_path / "file")
+    assert differences({"a": b""}, tmp_path / "absent") == ["a is missing"]
 
 
 # --- the arithmetic alone -------------------------------------------------------------------------

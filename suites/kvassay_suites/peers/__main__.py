@@ -10,6 +10,7 @@ from pathlib import Path
 from kvassay.errors import KvassayError
 from kvassay.records import Record, RecordWriter, read_records
 from kvassay.running.machine import machine_record
+from kvassay.writing import check_outputs, write_text
 
 from .cases import CASES, find_cases
 from .session import NOT_MEASURED, PEERS, TIME, Plan, measure
@@ -21,10 +22,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Exit status 0 if at least one peer was measured, 1 if none was, 2 for bad usage."""
     options = _parser().parse_args(arguments)
     try:
+        earlier = {f"--from {path}": path for path in options.earlier or ()}
+        check_outputs({"--json": options.json, "--table": options.table}, earlier)
         records = _earlier(options.earlier) if options.earlier else _measured(options)
         text = render(records)
         if options.table:
-            options.table.write_text(text, encoding="utf-8")
+            write_text("tables", options.table, text)
     except (KvassayError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -42,6 +42,7 @@ def print_judgement(console: Console, judgement: Judgement, verbose: bool = Fals
         console.print(_verdict_table(judgement))
         console.print(_rule_table(judgement))
         _print_rejects(console, judgement, None if verbose else _WORST_SHOWN)
+        _print_unmeasured(console, judgement, None if verbose else _WORST_SHOWN)
     console.print(conclusion(judgement), style=_STYLE[decision(judgement)])
 
 
@@ -145,6 +146,20 @@ def _print_rejects(console: Console, judgement: Judgement, limit: int | None) ->
     for rule, records in culprits(judgement):
         console.print(f"[red]{rule.name}[/] {rule.threshold}: {rule.title}")
         print_records(console, records, limit)
+
+
+def _print_unmeasured(console: Console, judgement: Judgement, limit: int | None) -> None:
+    """Why rules were not measured, where their records say it."""
+    lines = dict.fromkeys(
+        f"{outcome.rule.name} not measured: {outcome.note}"
+        for verdict in judgement.verdicts
+        for outcome in verdict.outcomes
+        if verdict.judged and outcome.state == "not measured" and outcome.records
+    )
+    for line in list(lines)[:limit]:
+        console.print(line, markup=False, soft_wrap=True)
+    if limit and len(lines) > limit:
+        console.print(f"and {len(lines) - limit} more (-v shows all)", markup=False)
 
 
 def print_records(console: Console, records: Sequence[Record], limit: int | None) -> None:

@@ -10,8 +10,9 @@ import sys
 from collections.abc import Sequence
 
 from kvassay.errors import KvassayError
+from kvassay.judging.evidence import read_run
 from kvassay.judging.rules import evaluate, rulebook
-from kvassay.records import Record, read_records
+from kvassay.records import Record
 
 from . import FAMILIES
 from .conclusions import conclude
@@ -86,6 +87,6 @@ def _in_order(concluded: Sequence[Record], check: str) -> list[Record]:
 
 if __name__ == "__main__":
     try:
-        print(tables(list(read_records(sys.argv[1]))))
+        print(tables(read_run(sys.argv[1])))
     except (IndexError, OSError, KvassayError) as error:
         sys.exit(f"error: {error}; usage: python -m kvassay_suites.quality.tasks results.jsonl")
