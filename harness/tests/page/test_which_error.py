@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from bad_input_tools import BEST, rows
@@ -26,7 +26,7 @@ from kvassay_backends.wasm.backend import WasmBackend
 from kvassay_suites.oracle import OracleError, OtherCacheError, check_dump, read_dump
 
 DOCUMENT: Final = Path(__file__).parents[3] / "docs" / "page-format.md"
-TINY: Final = {"kv_heads": 1, "query_heads": 1, "head_dim": 16, "page_tokens": 16}
+TINY: Final[dict[str, Any]] = {"kv_heads": 1, "query_heads": 1, "head_dim": 16, "page_tokens": 16}
 SPECS: Final = {
     "turbo": Spec(1, **TINY, keys="turbo:2", values="turbo:2", sinks=1, value_centre="frozen"),
     "mixed": Spec(
@@ -271,3 +271,15 @@ def test_pages_that_changed_places_are_damage(which: Which) -> None:
     bad[first : first + size] = data[second : second + size]
     bad[second : second + size] = data[first : first + size]
     assert answer(reader(which), spec, mended(bad)) == DAMAGE
+
+
+@pytest.mark.parametrize("which", [None, *BEST])
+@pytest.mark.parametrize("text", [b"[" * 10**6, b'{"a":' * 10**6, b"1" * 10**5, b"[]", b"\xff"])
+def test_texts_that_are_no_identity_are_damage(which: Which, text: bytes) -> None:
+    """However deep or long: nothing but the documented error."""
+    one = sample("turbo")
+    body = text + bytes(-(32 + len(text)) % 64)
+    head = bytearray(one.data[:32])
+    struct.pack_into("<Q", head, 8, len(head) + len(body))
+    struct.pack_into("<I", head, 24, len(text))
+    assert answer(reader(which), one.spec, mended(head + body)) == DAMAGE
