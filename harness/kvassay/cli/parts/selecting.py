@@ -32,8 +32,7 @@ def choose_targets(
     and run; it is never replaced. Raises UnknownBackendError or UnavailableError, also where a
     variant that the environment requires would not run.
     """
-    if any(":" in name for name in backends) and "" not in sys.path:
-        sys.path.insert(0, "")  # module:Class of the folder one works in
+    look_here(backends)
     names = _unique(backends) or usual(providers())
     known = {name: variants_of(provider(name)) for name in names}
     if unknown := [v for v in variants if not any(v in found for found in known.values())]:
@@ -57,6 +56,12 @@ def choose_targets(
         raise UnavailableError("no backend runs here; see: kvassay list")
     check_required(known, targets if emulated else None)
     return tuple(targets)
+
+
+def look_here(backends: Iterable[str]) -> None:
+    """Let `module:Class` be found in the folder one works in, where a backend is named so."""
+    if any(":" in name for name in backends) and "" not in sys.path:
+        sys.path.insert(0, "")
 
 
 def without_reference(targets: Sequence[Target]) -> tuple[Target, ...]:
