@@ -54,7 +54,7 @@ def _markdown(path: Path) -> None:
 def _index(path: Path) -> None:
     from kvassay.retrieval import Index
 
-    Index(16, 4, scorer="reference").save(path)
+    Index(16, 4).save(path)
 
 
 WRITERS = [_dump, _records, _report, _junit, _markdown, _index]
