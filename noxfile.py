@@ -90,7 +90,7 @@ def gate(session: nox.Session) -> None:
 def tests(session: nox.Session) -> None:
     """All tests of the ten-minute budget; they look at the suites quickly, the gate fully."""
     prepare(session, "test")
-    what = ("-n", "2", "-m", "not long", "--depth", "quick")
+    what = ("-n", "2", "-m", "not long", "--kvassay-depth", "quick")
     run(session, "pytest", *what, *session.posargs, **ONE_THREAD)
 
 
@@ -346,5 +346,5 @@ def wheel(session: nox.Session) -> None:
         with session.chdir(folder):
             session.run(str(tools / "kvassay"), "list", external=True)
             session.run(str(tools / "kvassay"), "gate", "--quick", external=True)
-            parity = ("--pyargs", "kvassay_suites.parity", "--depth", "quick", "-q")
+            parity = ("--pyargs", "kvassay_suites.parity", "--kvassay-depth", "quick", "-q")
             session.run(str(tools / "pytest"), *parity, external=True)

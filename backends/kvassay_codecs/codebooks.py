@@ -54,8 +54,11 @@ def on_grid(density: Callable[[F64], F64], low: float, high: float, bits: int) -
 
 
 def of_samples(samples: F32, low: float, high: float, bits: int) -> F64:
-    """Centroids of numbers in [low, high]: k-means in one dimension, on a fine histogram."""
+    """Centroids of numbers in [low, high]: k-means in one dimension, on a fine histogram. Where
+    there are none, all numbers of the range weigh alike."""
     weight, edges = np.histogram(samples, bins=1 << 14, range=(low, high))
+    if not weight.any():
+        weight[:] = 1
     return _weighted((edges[1:] + edges[:-1]) / 2, weight.astype(np.float64), bits)
 
 

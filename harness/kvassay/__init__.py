@@ -20,6 +20,9 @@ from .spec import Identity, Rope, Spec
 # After the submodule of the same name, which holds what specs call codecs and stays importable.
 from .vector_codec import Encoded, VectorCodec, codec, codecs
 
+#: For `pytest -p kvassay`: what takes part in a run of pytest then, and in no other.
+pytest_plugins = ["kvassay_suites.plugin"]
+
 __all__ = [
     "PROTOCOL_VERSION",
     "RECORD_SCHEMA",

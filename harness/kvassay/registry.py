@@ -7,19 +7,16 @@ import inspect
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache
-from importlib.metadata import EntryPoints, entry_points
 from typing import Any, Final
 
+from . import plugins
 from .backend.own_formats import OwnFormatBackend
 from .backend.signatures import mismatches
 from .errors import KvassayError, RegistryError, UnavailableError, UnknownBackendError
+from .plugins import BACKENDS, LOADERS
 from .protocol import PROTOCOL_VERSION, Availability, Backend, BackendProvider
 from .suggest import did_you_mean
 
-BACKEND_GROUP: Final = "kvassay.backends"
-#: Functions from a path to a provider, by the scheme that names them: `wasm:mine.wasm`.
-LOADER_GROUP: Final = "kvassay.loaders"
 #: The backend that exact ones are compared with.
 REFERENCE: Final = "reference"
 
@@ -43,19 +40,11 @@ class ClassProvider(BackendProvider):
         return self._class()
 
 
-@cache
-def _points(group: str) -> EntryPoints:
-    """Entry points of a group, read once: it means opening a file of every installed package."""
-    return entry_points(group=group)
-
-
 def register(provider: BackendProvider) -> None:
     """Add a provider to this process; raises RegistryError on a duplicate name or wrong
     signature."""
     _check(provider, provider.name)
-    if provider.name in _registered or any(
-        point.name == provider.name for point in _points(BACKEND_GROUP)
-    ):
+    if provider.name in _registered or provider.name in plugins.names(BACKENDS):
         raise RegistryError(
             f"a backend named {provider.name!r} exists already; choose another name"
         )
@@ -69,7 +58,7 @@ def unregister(name: str) -> None:
 
 def providers() -> dict[str, BackendProvider]:
     """All providers by name."""
-    found = {point.name: _offered(point.name) for point in _points(BACKEND_GROUP)}
+    found = {name: _offered(name) for name in plugins.names(BACKENDS)}
     return dict(sorted({**found, **_registered}.items()))
 
 
@@ -80,11 +69,12 @@ def provider(name: str) -> BackendProvider:
     """
     scheme, colon, path = name.partition(":")
     if colon:
-        loaders = [point for point in _points(LOADER_GROUP) if point.name == scheme]
-        return _as_provider(name, loaders[0].load()(path)) if loaders else _from_path(name)
+        if scheme in plugins.names(LOADERS):
+            return _as_provider(name, plugins.load(LOADERS, scheme)(path))
+        return _from_path(name)
     if name in _registered:
         return _registered[name]
-    known = {*_points(BACKEND_GROUP).names, *_registered}
+    known = {*plugins.names(BACKENDS), *_registered}
     if name not in known:
         raise UnknownBackendError(
             f"no backend {name!r}{did_you_mean(name, known)} (one that is not registered is named "
@@ -95,19 +85,14 @@ def provider(name: str) -> BackendProvider:
 
 def _offered(name: str) -> BackendProvider:
     """The provider that an installed package offers under a name."""
-    points = [point for point in _points(BACKEND_GROUP) if point.name == name]
-    if len(points) > 1:
-        raise RegistryError(f"two packages offer a backend named {name!r}; uninstall one")
-    with _others_code(name, f"importing {points[0].value}"):
-        found = points[0].load()
-    return _as_provider(name, found)
+    return _as_provider(name, plugins.load(BACKENDS, name))
 
 
 def backends_of(package: str) -> list[str]:
     """Names of the backends that an installed package registers; `package` names the distribution
     or the module. Raises UnknownBackendError if there are none."""
     wanted = _normal(package)
-    points = _points(BACKEND_GROUP)
+    points = plugins.points(BACKENDS)
     named = {_normal(point.dist.name) for point in points if point.dist is not None}
     found = [
         point.name
@@ -118,7 +103,7 @@ def backends_of(package: str) -> list[str]:
     if not found:
         raise UnknownBackendError(
             f"no installed package {package!r} registers a backend"
-            f"{did_you_mean(wanted, named)} (entry point group {BACKEND_GROUP})"
+            f"{did_you_mean(wanted, named)} (entry point group {BACKENDS})"
         )
     return sorted(dict.fromkeys(found))
 

@@ -19,6 +19,8 @@ from .suggest import did_you_mean
 
 MAX_HEAD_DIM: Final = 576
 MAX_PAGE_TOKENS: Final = 1024
+#: Tokens that a layer may hold: positions of tokens and numbers of pages are stored in 32 bits.
+MAX_TOKENS: Final = 2**32 - 1
 KEY_CENTRES: Final = ("none", "frozen", "page")
 VALUE_CENTRES: Final = ("none", "frozen")
 SCALE_KINDS: Final = ("u8", "u8log", "fp16")

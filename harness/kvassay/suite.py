@@ -8,16 +8,15 @@ through the entry point group `kvassay.suites`; the harness never imports one by
 from __future__ import annotations
 
 import importlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import entry_points
-from typing import Any, Final, Literal, Protocol, runtime_checkable
+from typing import Any, Literal
 
-from .errors import RegistryError, UnknownBackendError
+from .errors import RegistryError
+from .plugins import SUITES, load, loaded
 from .records import Record
-from .suggest import did_you_mean
 
-SUITE_GROUP: Final = "kvassay.suites"
 #: quick answers within a minute; default is what tests and the gate run (pairwise grids); full is
 # every combination.
 Depth = Literal["quick", "default", "full"]
@@ -73,53 +72,62 @@ class Task:
         return self.load()(**self.arguments)
 
 
-class Suite(Protocol):
-    """What an entry point of the group `kvassay.suites` names.
+class Suite(ABC):
+    """What an entry point of the group `kvassay.suites` names, and what it says of itself.
 
-    One that has a `scope` other than "default" runs only in a gate of that scope, and by its name.
-    One that has `needs_tensors` runs only where captured tensors are given.
+    Each suite has a command of its name; the first line of its module's docstring is its help.
     """
 
     name: str
+    #: "default", or the only scope of gates that run it unasked.
+    scope: str = "default"
+    #: The scope that its own command judges by.
+    command_scope: str = "default"
+    #: What `--preset` names: presets of caches, ways to store vectors, formats of the backends.
+    judges: Literal["presets", "stored", "formats"] = "presets"
+    #: Measures with the model: that it is not installed is no fault of a backend.
+    needs_model: bool = False
+    #: Runs only where captured tensors are given.
+    needs_tensors: bool = False
+    #: Takes every variant under pytest; others take the best of each backend, since variants of one
+    #: give the same bits.
+    every_variant: bool = False
+    #: Compares bits, which an emulator does not change; time and memory under one mean nothing.
+    emulated_too: bool = False
 
+    @abstractmethod
     def tasks(self, request: Request) -> Sequence[Task]:
         """The tasks for a request; never empty for a non-empty request."""
-        ...
-
-
-@runtime_checkable
-class Concluding(Protocol):
-    """A suite that has more to say when all its tasks have run."""
 
     def conclude(self, records: Sequence[Record]) -> list[Record]:
-        """Further records: a pure function of those of a run."""
-        ...
+        """What else there is to say when all tasks have run: a pure function of their records."""
+        return []
 
 
 def suites() -> dict[str, Suite]:
-    """All installed suites by name; raises RegistryError on duplicates."""
-    found: dict[str, Suite] = {}
-    for point in entry_points(group=SUITE_GROUP):
-        if point.name in found:
-            raise RegistryError(f"two packages offer a suite named {point.name!r}; uninstall one")
-        found[point.name] = point.load()
-    return dict(sorted(found.items()))
+    """All installed suites by name; RegistryError on duplicates and for what is no Suite."""
+    return {name: _checked(name, found) for name, found in loaded(SUITES)}
+
+
+def _checked(name: str, found: object) -> Suite:
+    if not isinstance(found, Suite):
+        raise RegistryError(f"suite {name!r}: {found!r} is no instance of kvassay.suite.Suite")
+    if found.name != name:
+        raise RegistryError(f"suite {name!r}: it calls itself {found.name!r}")
+    return found
 
 
 def in_scope(suite: Suite, scope: str) -> bool:
     """Whether a gate of that scope runs the suite without being told."""
-    return getattr(suite, "scope", "default") in ("default", scope)
+    return suite.scope in ("default", scope)
 
 
 def wanted(suite: Suite, request: Request) -> bool:
     """Whether a gate that names no suite runs this one for the request."""
-    given = bool(request.tensors) or not getattr(suite, "needs_tensors", False)
+    given = bool(request.tensors) or not suite.needs_tensors
     return given and in_scope(suite, request.scope)
 
 
 def get_suite(name: str) -> Suite:
     """The suite of that name."""
-    found = suites()
-    if name not in found:
-        raise UnknownBackendError(f"no suite {name!r}{did_you_mean(name, found)}")
-    return found[name]
+    return _checked(name, load(SUITES, name))

@@ -12,14 +12,13 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from functools import cache
-from importlib.metadata import entry_points
 from typing import Any, ClassVar, Final, Self
 
 from .errors import RegistryError, SpecError
+from .plugins import CODECS, loaded
 from .protocol import FloatArray
 from .suggest import did_you_mean
 
-CODEC_GROUP: Final = "kvassay.codecs"
 ROLES: Final = ("key", "value")
 MAX_HEAD_DIM: Final = 256
 
@@ -140,8 +139,8 @@ def codecs() -> dict[str, type[VectorCodec]]:
 def _installed() -> dict[str, type[VectorCodec]]:
     """Codecs of entry points; read once, since the files behind them are not read for nothing."""
     found: dict[str, type[VectorCodec]] = {}
-    for point in entry_points(group=CODEC_GROUP):
-        for name, cls in point.load().items():
+    for _, family in loaded(CODECS):
+        for name, cls in family.items():
             _check(name, cls)
             if name in found:
                 raise RegistryError(f"two packages offer a codec named {name!r}; uninstall one")

@@ -1,6 +1,7 @@
-"""Runs the suites under pytest: `pytest --pyargs kvassay_suites --backend mine:Class`.
+"""Runs the suites under pytest: `pytest --pyargs kvassay_suites --kvassay-backend mine:Class`.
 
-A test module of a suite names the suite and takes one task a test:
+It takes part in runs of the suites, and where it is asked for by `-p kvassay`. A test module of a
+suite names the suite and takes one task a test:
 
     from . import suite
 
@@ -14,59 +15,54 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from functools import lru_cache
+from typing import get_args
 
 import pytest
 
 import kvassay
 from kvassay.errors import KvassayError
-from kvassay.judging.gate import RUN, Kind, applies
-from kvassay.judging.required import check_required
+from kvassay.judging.gate import RUN
+from kvassay.judging.requirements import Case, binds
 from kvassay.judging.rules import Rule, evaluate, matches, rulebook
 from kvassay.presets import PRESETS
-from kvassay.protocol import Availability
 from kvassay.records import Record
-from kvassay.registry import provider, providers, usual, variants_of
-from kvassay.suite import Request, Suite, Target, Task
+from kvassay.running.targets import Known, choose_targets, known_variants
+from kvassay.suite import Depth, Request, Suite, Target, Task
 
-#: Suites that compare bits, for which an emulator will do.
-BITS = ("parity",)
-#: Suites that take every variant where none is named; others the best of each backend, since its
-#: variants give the same bits.
-EVERY = (*BITS, "wasm", "browser")
 #: Seconds a task is expected to take, from which it is a long test; the gate runs them all.
 LONG = 20.0
-DEPTHS = ("quick", "default", "full")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """The options that choose what is judged."""
     group = parser.getgroup("kvassay", "kvassay suites")
+    for name, what in (
+        ("backend", "backend to judge (default: all but those on request)"),
+        ("variant", "variant to judge (default: all)"),
+        ("preset", "preset to judge (default: all)"),
+    ):
+        group.addoption(f"--kvassay-{name}", action="append", metavar="NAME", default=[], help=what)
     group.addoption(
-        "--backend",
-        action="append",
-        metavar="NAME",
-        help="backend to judge (default: all but those on request)",
+        "--kvassay-depth", choices=get_args(Depth), default="default", help="how much is measured"
     )
-    group.addoption(
-        "--variant", action="append", metavar="NAME", help="variant to judge (default: all)"
-    )
-    group.addoption(
-        "--preset", action="append", metavar="NAME", help="preset to judge (default: all)"
-    )
-    group.addoption("--depth", choices=DEPTHS, default="default", help="how much is measured")
+
+
+def _named(config: pytest.Config, what: str) -> list[str]:
+    found: list[str] = config.getoption(f"kvassay_{what}")
+    return found
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
     """Which backends and variants are judged, and why others are not."""
     lines = []
     try:
-        for name, variants in _variants(config).items():
+        for name, variants in _known(config).items():
             states = [
                 f"{key} {state.status}" + (f" ({state.reason})" if state.reason else "")
                 for key, state in variants.items()
             ]
             lines.append(f"kvassay: {name}: {', '.join(states)}")
-        lines.append(f"kvassay: depth {config.getoption('--depth')}")
+        lines.append(f"kvassay: depth {config.getoption('kvassay_depth')}")
     except KvassayError as error:
         lines.append(f"kvassay: {error}")
     return lines
@@ -105,67 +101,49 @@ def _parameter(task: Task) -> object:
 
 
 #: Asked once a run: what a machine can run takes seconds to find out, and many suites ask.
-_KNOWN = pytest.StashKey[dict[str, dict[str, Availability]]]()
-_ASKED = pytest.StashKey[Request]()
+_KNOWN = pytest.StashKey[Known]()
 
 
-def _variants(config: pytest.Config) -> dict[str, dict[str, Availability]]:
+def _known(config: pytest.Config) -> Known:
     if _KNOWN not in config.stash:
-        names = config.getoption("--backend") or usual(providers())
         here = str(config.invocation_params.dir)
-        if any(":" in name for name in names) and here not in sys.path:
+        if any(":" in name for name in _named(config, "backend")) and here not in sys.path:
             sys.path.insert(0, here)  # module:Class of the folder one works in
-        config.stash[_KNOWN] = {name: variants_of(provider(name)) for name in names}
+        config.stash[_KNOWN] = known_variants(_named(config, "backend"))
     return config.stash[_KNOWN]
+
+
+def _targets(config: pytest.Config, best_only: bool, emulated: bool) -> tuple[Target, ...]:
+    named = _named(config, "backend"), _named(config, "variant")
+    try:
+        return choose_targets(*named, best_only, emulated, _known(config))
+    except KvassayError as error:
+        raise pytest.UsageError(f"kvassay: {error}") from error
 
 
 def _requests(config: pytest.Config, suite: Suite) -> list[Request]:
     """What is asked for, and quickly, where bits are compared, of what only an emulator runs."""
-    asked = request_of(config)
-    known = _variants(config)
-    named = config.getoption("--backend") or config.getoption("--variant")
-    if suite.name not in EVERY and not named:
-        best = {target.backend: target for target in reversed(asked.targets)}
-        asked = replace(asked, targets=tuple(reversed(best.values())))
-    emulated = [
-        Target(name, variant)
-        for name, variants in known.items()
-        for variant, state in variants.items()
-        if state.status == "emulated"
-    ]
-    if suite.name not in BITS or config.getoption("--variant"):
-        emulated = []
-    if suite.name in BITS:
-        check_required(known, (*asked.targets, *emulated))
-    if not emulated:
+    best_only = not (suite.every_variant or _named(config, "backend"))
+    asked = request_of(config, best_only)
+    if not suite.emulated_too or _named(config, "variant"):
         return [asked]
-    return [asked, replace(asked, targets=tuple(emulated), depth="quick")]
+    every = _targets(config, best_only, emulated=True)
+    extra = tuple(target for target in every if target not in asked.targets)
+    return [asked, *([replace(asked, targets=extra, depth="quick")] if extra else [])]
 
 
-def request_of(config: pytest.Config) -> Request:
-    """What the command line asks for; a forced variant that cannot run is an error.
+def request_of(config: pytest.Config, best_only: bool = False) -> Request:
+    """What the command line asks for; what is named and cannot run is an error.
 
-    Variants that only an emulator runs have to be forced.
+    Variants that only an emulator runs have to be named.
     """
-    if _ASKED not in config.stash:
-        config.stash[_ASKED] = _request_of(config)
-    return config.stash[_ASKED]
-
-
-def _request_of(config: pytest.Config) -> Request:
-    wanted = config.getoption("--variant")
-    targets = []
-    for name, variants in _variants(config).items():
-        for variant, state in variants.items():
-            if (variant in wanted) if wanted else state.status == "ready":
-                kvassay.load(name, variant)
-                targets.append(Target(name, variant))
-    if not targets:
-        raise pytest.UsageError("kvassay: no backend variant to judge runs here")
-    presets = tuple(config.getoption("--preset") or PRESETS)
+    targets = _targets(config, best_only, emulated=False)
+    for target in targets:
+        kvassay.load(target.backend, target.variant)
+    presets = tuple(_named(config, "preset") or PRESETS)
     for name in presets:
         kvassay.preset(name, layers=1, kv_heads=1, query_heads=1, head_dim=64)
-    return Request(tuple(targets), presets, depth=config.getoption("--depth"))
+    return Request(targets, presets, depth=config.getoption("kvassay_depth"))
 
 
 def check_task(task: Task) -> list[Record]:
@@ -194,10 +172,10 @@ def _judged(rule: Rule, record: Record) -> bool:
     preset = PRESETS.get(record.preset)
     if preset is not None and not preset.judged:
         return False
-    return applies(rule, _kind(record.backend, record.variant), record.preset)
+    return binds(rule.requires, _case(record.backend, record.variant, record.preset))
 
 
 @lru_cache(maxsize=64)
-def _kind(backend: str, variant: str) -> Kind:
+def _case(backend: str, variant: str, preset: str) -> Case:
     loaded = kvassay.load(backend, variant)
-    return Kind.of(loaded.exact, getattr(loaded, "evidence", {}))
+    return Case(preset, loaded.exact, loaded.build_id, getattr(loaded, "evidence", {}))

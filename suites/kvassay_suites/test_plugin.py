@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +17,9 @@ from .plugin import check_task
 HERE = "kvassay_suites.test_plugin"
 
 _SUITE = """
-class Suite:
+import kvassay.suite
+
+class Suite(kvassay.suite.Suite):
     name = "made up"
     def tasks(self, request):
         return []
@@ -67,7 +70,8 @@ def test_rules_that_bind_others_do_not_bind() -> None:
 
 
 def _pytest(*arguments: str, cwd: Path) -> tuple[int, str]:
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments]
+    plugins = ("-p", "no:cacheprovider", "-p", "kvassay")
+    command = [sys.executable, "-m", "pytest", "-q", *plugins, *arguments]
     done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
     return done.returncode, done.stdout + done.stderr
 
@@ -75,10 +79,13 @@ def _pytest(*arguments: str, cwd: Path) -> tuple[int, str]:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--backend", "refrence"), "did you mean"),
-        (("--backend", "reference", "--variant", "avx9000"), "no backend variant"),
-        (("--preset", "tubro"), "did you mean"),
-        (("--backend", "reference"), "nothing to measure is a failure"),
+        (("--kvassay-backend", "refrence"), "did you mean"),
+        (
+            ("--kvassay-variant", "scalar", "--kvassay-variant", "avx9000"),
+            "no variant 'avx9000'",
+        ),
+        (("--kvassay-preset", "tubro"), "did you mean"),
+        (("--kvassay-backend", "reference"), "nothing to measure is a failure"),
     ],
 )
 def test_these_are_refused(tmp_path: Path, options: tuple[str, ...], message: str) -> None:
@@ -86,3 +93,56 @@ def test_these_are_refused(tmp_path: Path, options: tuple[str, ...], message: st
     status, said = _pytest(*options, "test_made_up.py", cwd=tmp_path)
     assert status != 0
     assert message in said
+
+
+_OTHERS = """
+def pytest_addoption(parser):
+    parser.addoption("--backend")
+
+def pytest_report_header(config):
+    return f"theirs: {config.getoption('--backend')}, {config.pluginmanager.hasplugin('kvassay')}"
+"""
+
+
+def test_projects_that_do_not_ask_for_it_never_meet_it(tmp_path: Path) -> None:
+    """Its options would break those of others, and what it asks of a machine takes seconds."""
+    (tmp_path / "conftest.py").write_text(_OTHERS)
+    (tmp_path / "test_theirs.py").write_text("def test_it(): pass\n")
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--backend", "x"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "theirs: x, False" in done.stdout
+    assert "kvassay:" not in done.stdout
+
+
+_SUBCLASS = """
+import pytest
+from kvassay_suites.testing import BackendTests
+
+class TestMine(BackendTests):
+    presets = ("fp16",)
+
+    @pytest.fixture
+    def backend(self):
+        return {backend!r}
+"""
+
+
+@pytest.mark.parametrize(
+    ("backend", "status", "said"),
+    [
+        ("native", 0, "1 passed"),
+        ("planted.cases:CrossTalk", 1, "fault 29: cross-talk between sequences: AssertionError"),
+        ("planted.cases:CrossTalks", 1, "CrossTalks"),
+    ],
+)
+def test_a_class_to_subclass(tmp_path: Path, backend: str, status: int, said: str) -> None:
+    (tmp_path / "test_mine.py").write_text(_SUBCLASS.format(backend=backend))
+    planted = Path(__file__).parents[2] / "harness" / "tests"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(planted), *sys.path])}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "correctness"]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == status, done.stdout + done.stderr
+    assert said in done.stdout

@@ -72,7 +72,7 @@ def failure(library: Speaker, code: int, error: Any) -> KvassayError:
         allowed = tuple(int(length) for length in near[1].split(", ")) if near else ()
         return TruncateError(message, allowed=allowed)
     if code == lib.KV_E_IDENTITY:
-        return IdentityError(message, field=re.split(r"[ :]", message, maxsplit=1)[0])
+        return IdentityError(message, field=message.split(":", 1)[0])
     for name, kind in _ERRORS.items():
         if code == getattr(lib, name):
             return kind(message)

@@ -10,6 +10,7 @@ from kvassay.backend.checks import (
     check_append,
     check_layer,
     check_queries,
+    check_room,
     check_score_query,
     check_tokens,
 )
@@ -92,6 +93,7 @@ class OrtCache(Cache):
             return
         at, block = self._layers[layer], self._states[layer]
         length = at.blocks.length(block)
+        check_room(layer, length, len(keys))
         needed = at.spec.sealed(length + len(keys)) - first_live_page(at.spec, length)
         room = self._room[layer]
         if needed > room:

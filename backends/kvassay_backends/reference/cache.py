@@ -14,6 +14,7 @@ from kvassay.backend.checks import (
     check_donor,
     check_layer,
     check_queries,
+    check_room,
     check_score_query,
     check_tokens,
 )
@@ -93,6 +94,7 @@ class ReferenceCache(Cache):
             return
         require_ieee()
         before = self._states[layer]
+        check_room(layer, before.length, len(keys))
         after = _computing(lambda: before.appended(keys, values, retire=not self._marks))
         self._take(layer, after, after.sealed - before.sealed)
 

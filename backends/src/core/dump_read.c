@@ -48,9 +48,9 @@ static int32_t check_identity(const owner *expected, const uint8_t *file, uint64
                    layers);
   while (same < size && same < expected->identity_bytes && text[same] == expected->identity[same]) same++;
   if (same != size || same != expected->identity_bytes)
-    return kv_fail(error, KV_E_IDENTITY, "identity text differs at byte %l", same);
+    return kv_fail(error, KV_E_IDENTITY, "identity text: differs at byte %l", same);
   if (layers != expected->layers)
-    return kv_fail(error, KV_E_IDENTITY, "layers: %l in the dump, %u in the spec", layers, expected->layers);
+    return kv_fail(error, KV_E_PAGE, "dump: %l layers, but its identity text has %u", layers, expected->layers);
   return check_zero(file, KV_DUMP_HEADER + size, records, "after the identity text", error);
 }
 
@@ -72,8 +72,8 @@ static int32_t check_record(const uint8_t *found, const uint8_t *expected, uint3
       continue;
     memcpy(&dumped, found + RECORD_FIELDS[i].offset, RECORD_FIELDS[i].bytes);
     memcpy(&wanted, expected + RECORD_FIELDS[i].offset, RECORD_FIELDS[i].bytes);
-    return kv_fail(error, KV_E_IDENTITY, "%s of layer %u: %l in the dump, %l in the spec (as stored)",
-                   RECORD_FIELDS[i].name, layer, dumped, wanted);
+    return kv_fail(error, KV_E_IDENTITY, "%s: %l in layer %u of the dump, %l in the spec (as stored)",
+                   RECORD_FIELDS[i].name, dumped, layer, wanted);
   }
   if (memcmp(found, expected, KV_DUMP_RECORD) != 0)
     return kv_fail(error, KV_E_PAGE, "dump: the record of layer %u contradicts its own length", layer);

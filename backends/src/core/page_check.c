@@ -9,29 +9,18 @@ static int32_t damaged(kv_error *error, const char *what, uint64_t found, uint64
 }
 
 static int32_t differs(kv_error *error, const char *field, uint64_t found, uint64_t expected) {
-  return kv_fail(error, KV_E_IDENTITY, "page: %s is 0x%x, this cache has 0x%x; it belongs to another cache", field,
+  return kv_fail(error, KV_E_IDENTITY, "%s: 0x%x in the page, 0x%x in this cache; it belongs to another cache", field,
                  found, expected);
 }
 
-/* Sizes and the fields that have one right value, from the header alone. */
-static int32_t check_header(const kv_page_header *h, uint64_t bytes, kv_layout *layout, kv_error *error) {
-  kv_layer_spec spec;
+/* Fields that say whether these bytes are a page at all. */
+static int32_t check_form(const kv_page_header *h, kv_error *error) {
   if (h->magic != KV_PAGE_MAGIC) return kv_fail(error, KV_E_PAGE, "page: magic is not KVPG; these bytes are no page");
   if (h->version != KV_PAGE_VERSION) return damaged(error, "version", h->version, KV_PAGE_VERSION);
   if ((h->flags >> 8 & 15) != KV_CODEBOOK_VERSION)
     return damaged(error, "codebook version", h->flags >> 8 & 15, KV_CODEBOOK_VERSION);
   if (h->flags & 0xf0c0) return damaged(error, "unknown flag bits", h->flags & 0xf0c0, 0);
   if (h->reserved) return damaged(error, "reserved field", h->reserved, 0);
-  if (h->stored_dim != h->head_dim) return damaged(error, "stored dim", h->stored_dim, h->head_dim);
-  if (!kv_page_header_spec(h, &spec))
-    return kv_fail(error, KV_E_PAGE,
-                   "page: modes 0x%x and 0x%x, flags 0x%x or sizes %u x %u x %u are none of the format's",
-                   (uint64_t)h->key_mode, (uint64_t)h->value_mode, (uint64_t)h->flags, (uint32_t)h->kv_heads,
-                   (uint32_t)h->tokens, (uint32_t)h->head_dim);
-  kv_layout_of(&spec, layout);
-  if (bytes != layout->bytes)
-    return kv_fail(error, KV_E_PAGE, "page: %l bytes, but its header describes %l; it was cut or extended", bytes,
-                   layout->bytes);
   return KV_OK;
 }
 
@@ -47,8 +36,9 @@ static int32_t check_gaps(const kv_layout *layout, uint32_t kv_heads, const uint
   return KV_OK;
 }
 
-static int32_t check_identity(const kv_page_header *h, const kv_layer_spec *spec, const kv_page_id *id,
-                              kv_error *error) {
+/* Every field against the one right value; which error it gives does not depend on what stands in it. */
+static int32_t check_fields(const kv_page_header *h, const kv_layer_spec *spec, const kv_page_id *id,
+                            kv_error *error) {
   const kv_page_id self = {h->model, h->tokenizer, h->runtime, h->token_start, h->layer};
   if (!id) id = &self;
   const kv_page_header w = kv_page_header_of(spec, id);
@@ -56,9 +46,9 @@ static int32_t check_identity(const kv_page_header *h, const kv_layer_spec *spec
     const char *name;
     uint64_t found, expected;
   } fields[] = {
-      {"kv_heads", h->kv_heads, w.kv_heads},
-      {"head_dim", h->head_dim, w.head_dim},
-      {"page_tokens", h->tokens, w.tokens},
+      {"KV heads", h->kv_heads, w.kv_heads},
+      {"head dim", h->head_dim, w.head_dim},
+      {"token count", h->tokens, w.tokens},
       {"key mode", h->key_mode, w.key_mode},
       {"value mode", h->value_mode, w.value_mode},
       {"scale kind", h->flags & 3u, w.flags & 3u},
@@ -66,15 +56,16 @@ static int32_t check_identity(const kv_page_header *h, const kv_layer_spec *spec
       {"value centring", h->flags >> 4 & 3u, w.flags >> 4 & 3u},
       {"transform", h->transform, w.transform},
       {"seed", h->seed, w.seed},
-      {"model hash", h->model, w.model},
-      {"tokenizer hash", h->tokenizer, w.tokenizer},
-      {"runtime hash", h->runtime, w.runtime},
-      {"layer", h->layer, id->layer},
-      {"token start", h->token_start, w.token_start},
+      {"model", h->model, w.model},
+      {"tokenizer", h->tokenizer, w.tokenizer},
+      {"runtime", h->runtime, w.runtime},
   };
   for (uint32_t i = 0; i < sizeof fields / sizeof fields[0]; i++)
     if (fields[i].found != fields[i].expected)
       return differs(error, fields[i].name, fields[i].found, fields[i].expected);
+  if (h->stored_dim != w.stored_dim) return damaged(error, "stored dim", h->stored_dim, w.stored_dim);
+  if (h->layer != id->layer) return damaged(error, "layer", h->layer, id->layer);
+  if (h->token_start != w.token_start) return damaged(error, "token start", h->token_start, w.token_start);
   return KV_OK;
 }
 
@@ -132,16 +123,19 @@ KV_EXPORT int32_t kv_page_check(const void *plan, const kv_page_id *id, const vo
                                 kv_error *error) {
   const kv_plan *p = plan;
   kv_page_header header;
-  kv_layout layout;
   int32_t code = kv_plan_check(plan, error);
   if (code) return code;
   if (!page) return kv_fail(error, KV_E_ARGUMENT, "page is NULL");
   if (bytes < KV_HEADER_BYTES)
     return kv_fail(error, KV_E_PAGE, "page: %l bytes are fewer than a header of 64; it was cut", bytes);
   kv_copy(&header, page, sizeof header);
-  code = check_header(&header, bytes, &layout, error);
-  if (code == KV_OK) code = check_gaps(&layout, header.kv_heads, page, error);
-  if (code == KV_OK) code = check_identity(&header, &p->spec, id, error);
+  code = check_form(&header, error);
+  if (code == KV_OK) code = check_fields(&header, &p->spec, id, error);
+  if (code) return code;
+  if (bytes != p->layout.bytes)
+    return kv_fail(error, KV_E_PAGE, "page: %l bytes, but one of this cache has %l; it was cut or extended", bytes,
+                   p->layout.bytes);
+  code = check_gaps(&p->layout, header.kv_heads, page, error);
   if (code) return code;
   uint32_t crc = kv_crc32_without(page, bytes, KV_PAGE_CRC);
   if (crc != header.crc)

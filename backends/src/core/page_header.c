@@ -27,21 +27,3 @@ kv_page_header kv_page_header_of(const kv_layer_spec *spec, const kv_page_id *id
   };
   return h;
 }
-
-int kv_page_header_spec(const kv_page_header *h, kv_layer_spec *spec) {
-  *spec = (kv_layer_spec){
-      .kv_heads = h->kv_heads,
-      .query_heads = h->kv_heads,
-      .head_dim = h->head_dim,
-      .page_tokens = h->tokens,
-      .key_mode = h->key_mode,
-      .value_mode = h->value_mode,
-      .key_centre = h->flags >> 2 & 3,
-      .value_centre = h->flags >> 4 & 3,
-      .scale_kind = h->flags & 3,
-      .rounds = h->transform ? h->transform >> 8 & 255 : 2,
-      .softmax_scale = 1.0f,
-      .seed = h->seed,
-  };
-  return kv_spec_check(spec, 0) == KV_OK;
-}

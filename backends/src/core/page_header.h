@@ -23,7 +23,4 @@ _Static_assert(sizeof(kv_page_header) == 64, "the struct is the header: little e
 /* What a page of this spec says; CRC 0. */
 kv_page_header kv_page_header_of(const kv_layer_spec *spec, const kv_page_id *id);
 
-/* The spec as far as a header tells it; 0 if its modes or sizes are none of the format's. */
-int kv_page_header_spec(const kv_page_header *header, kv_layer_spec *spec);
-
 #endif

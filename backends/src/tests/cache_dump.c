@@ -126,12 +126,12 @@ static void lies(void) {
   lie(&config, state, 28, 1, 4, KV_E_PAGE, "reserved");
   lie(&config, state, 20, 0xffffffff, 4, KV_E_PAGE, "layers");
   lie(&config, state, 24, 0xffffffff, 4, KV_E_PAGE, "identity");
-  lie(&config, state, 20, 1, 4, KV_E_IDENTITY, "layers");
+  lie(&config, state, 20, 1, 4, KV_E_PAGE, "layers");
   lie(&config, state, 32, 'x', 1, KV_E_IDENTITY, "byte 0");
   lie(&config, state, 32 + config.identity_bytes, 1, 1, KV_E_PAGE, "identity text");
-  lie(&config, state, record + 4, 80, 2, KV_E_IDENTITY, "head_dim of layer 0");
-  lie(&config, state, record + 16, 6, 4, KV_E_IDENTITY, "window of layer 0");
-  lie(&config, state, record + 64 + 32, 8, 8, KV_E_IDENTITY, "seed of layer 1");
+  lie(&config, state, record + 4, 80, 2, KV_E_IDENTITY, "head_dim: 80 in layer 0");
+  lie(&config, state, record + 16, 6, 4, KV_E_IDENTITY, "window: 6 in layer 0");
+  lie(&config, state, record + 64 + 32, 8, 8, KV_E_IDENTITY, "seed: 8 in layer 1");
   lie(&config, state, record + 14, 1, 2, KV_E_PAGE, "record of layer 0");
   lie(&config, state, record + 40, 71, 8, KV_E_PAGE, "layer 1");
   lie(&config, state, record + 40, 0xffffffff, 8, KV_E_PAGE, "layer 0");

@@ -72,18 +72,19 @@ static int32_t forged(const sample *s, uint64_t at, uint64_t value, uint32_t siz
 
 static void forged_fields(void) {
   sample s = encode(spec_of(0x26, 0x16));
-  static const uint32_t other_cache[] = {8, 16, 24, 32, 40, 48}; /* hashes, seed, token start, layer */
+  static const uint32_t other_cache[] = {8, 16, 24, 32, 50, 52, 54, 58}; /* hashes, seed, sizes, transform */
   for (size_t i = 0; i < sizeof other_cache / sizeof other_cache[0]; i++)
     CHECK(forged(&s, other_cache[i], 9, 2) == KV_E_IDENTITY);
-  CHECK(forged(&s, 58, 0x101, 2) == KV_E_IDENTITY); /* one round */
+  CHECK(forged(&s, 54, 0xffff, 2) == KV_E_IDENTITY); /* sizes that would wrap 32 bits */
+  CHECK(forged(&s, 50, 0, 2) == KV_E_IDENTITY && forged(&s, 52, 0, 2) == KV_E_IDENTITY);
+  CHECK(forged(&s, 60, 0x46, 1) == KV_E_IDENTITY && forged(&s, 61, 0x26, 1) == KV_E_IDENTITY);
+  CHECK(forged(&s, 40, 9, 2) == KV_E_PAGE);         /* token start */
+  CHECK(forged(&s, 48, 9, 2) == KV_E_PAGE);         /* layer */
   CHECK(forged(&s, 4, 3, 2) == KV_E_PAGE);          /* version */
   CHECK(forged(&s, 6, 0x0200, 2) == KV_E_PAGE);     /* codebook version */
   CHECK(forged(&s, 6, 0x0140, 2) == KV_E_PAGE);     /* unknown flag */
   CHECK(forged(&s, 62, 1, 2) == KV_E_PAGE);         /* reserved */
   CHECK(forged(&s, 56, 96, 2) == KV_E_PAGE);        /* stored dim */
-  CHECK(forged(&s, 54, 0xffff, 2) == KV_E_PAGE);    /* sizes that would wrap 32 bits */
-  CHECK(forged(&s, 50, 0, 2) == KV_E_PAGE && forged(&s, 52, 0, 2) == KV_E_PAGE);
-  CHECK(forged(&s, 60, 0x46, 1) == KV_E_PAGE && forged(&s, 61, 0x26, 1) == KV_E_PAGE);
   CHECK(forged(&s, s.bytes - 1, 1, 1) == KV_E_PAGE); /* the tail */
   release(&s);
 }

@@ -139,6 +139,9 @@ def test_command_prints_every_arm(capsys: Capture) -> None:
     assert synthetic("gaussian", 64, 132).digest in out
     assert len(re.findall(r"^ kivi ", out, re.MULTILINE)) == 4
     assert len(re.findall(r"^ q4_0 ", out, re.MULTILINE)) == 1
+    said = " ".join(out.split())
+    assert "loses to: of those of no more page bits the codec of least attention KL, where" in said
+    assert "inputs: the first 12 hex digits of the SHA-256 of the keys, values and queries" in said
 
 
 def test_command_writes_json_and_a_page(tmp_path: Path, capsys: Capture) -> None:
@@ -152,6 +155,8 @@ def test_command_writes_json_and_a_page(tmp_path: Path, capsys: Capture) -> None
     assert html.count("<svg") == 1
     assert "http" not in re.sub(r'"http://www\.w3\.org[^"]*"', "", html)
     assert html.count("<tr>") == 1 + len(rows)
+    assert "loses to: of those of no more page bits the codec of least NMSE" in html
+    assert "SHA-256 of the keys" in html
 
 
 def test_command_says_what_it_leaves_out_and_what_is_wrong(capsys: Capture) -> None:

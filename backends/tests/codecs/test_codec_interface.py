@@ -24,6 +24,29 @@ PROMISED = {
 }
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(("name", "role"), BOTH)
+def test_few_tokens_of_any_kind_are_stored(name: str, role: str) -> None:
+    """Or refused because they are few, by the number of them."""
+    for count in (1, 2, 3, 5):
+        x = gaussian(1, count, 2, 64)
+        for data in (x, np.abs(x), np.zeros_like(x), np.full_like(x, 1.5)):
+            try:
+                y = make(name, 64, role=role).encode(data).decode()
+            except InputError as error:
+                assert f"{2 * count} vectors are too few" in str(error)  # noqa: PT017
+                assert name == "pq"
+                continue
+            assert np.isfinite(y).all()
+
+
+def test_kvquant_keeps_both_of_two_tokens_apart() -> None:
+    """Each is an end of its channel's range, so none is left to code."""
+    x = gaussian(1, 2, 2, 64)
+    y = make("kvquant", 64, role="key").encode(x).decode()
+    assert np.array_equal(y, x.astype(np.float16).astype(np.float32))
+
+
 def test_every_promised_name_is_there() -> None:
     assert len(PROMISED) == 29
     assert set(kvassay.codecs()) >= PROMISED

@@ -7,7 +7,7 @@ from pathlib import Path
 import dogfood
 import pytest
 
-from kvassay.assets.sites import export
+from kvassay.assets.files import write_files
 from kvassay.cli.serve import page
 
 
@@ -16,5 +16,5 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The exported page, without models of files."""
     dogfood.built()
     folder = tmp_path_factory.mktemp("page") / "site"
-    export(page([]), folder)
+    write_files(page([]), folder)
     return folder

@@ -16,10 +16,11 @@ from typing import Any
 
 import pytest
 
-from kvassay.assets import sites
+from kvassay import plugins
+from kvassay.assets.files import Files, site, write_files
 from kvassay.assets.siteserver import SiteServer
 from kvassay.cli import run
-from kvassay.errors import InputError, RegistryError, UnavailableError
+from kvassay.errors import RegistryError, UnavailableError, WriteError
 
 Capture = pytest.CaptureFixture[str]
 
@@ -29,7 +30,7 @@ def server(tmp_path: Path) -> Iterator[SiteServer]:
     """A server of four files, one of them on disk beside one that must not be reached."""
     (tmp_path / "secret").write_text("secret")
     (tmp_path / "open.wasm").write_bytes(b"\0asm")
-    files: sites.Files = {
+    files: Files = {
         "index.html": b"<!doctype html>",
         "app.mjs": b"1",
         "deep/data.json": b"{}",
@@ -174,38 +175,40 @@ def _points(monkeypatch: pytest.MonkeyPatch, **found: Any) -> None:
                 raise found[self.name]
             return lambda: found[self.name]
 
-    points = [Point(name, "x:y", sites.SITE_GROUP) for name in found]
-    monkeypatch.setattr(sites, "entry_points", lambda group: points)
+    points = tuple(Point(name, "x:y", plugins.SITES) for name in sorted(found))
+    monkeypatch.setattr(plugins, "points", lambda group: points)
 
 
 def test_sites_are_put_together(monkeypatch: pytest.MonkeyPatch) -> None:
     _points(monkeypatch, b={"x.json": b"2"}, a={"index.html": b"1"})
-    assert sites.collect() == {"index.html": b"1", "x.json": b"2"}
+    assert site() == {"index.html": b"1", "x.json": b"2"}
 
 
 def test_two_sites_with_one_path_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     _points(monkeypatch, a={"index.html": b"1"}, b={"index.html": b"2"})
     with pytest.raises(RegistryError, match=r"site 'b': 'index\.html'"):
-        sites.collect()
+        site()
 
 
 def test_a_site_that_cannot_be_imported_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     _points(monkeypatch, a=ImportError("no module x"))
-    with pytest.raises(RegistryError, match="site 'a' cannot be imported: no module x"):
-        sites.collect()
+    with pytest.raises(
+        RegistryError, match="site 'a': importing x:y raised ImportError: no module x"
+    ):
+        site()
 
 
 def test_without_a_page_nothing_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
     _points(monkeypatch, a={"x.json": b"2"})
     with pytest.raises(UnavailableError, match="no installed package brings a page"):
-        sites.collect()
+        site()
 
 
 def test_export_into_a_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_text("mine")
-    with pytest.raises(InputError, match="not an empty folder"):
-        sites.export({"index.html": b""}, path)
+    with pytest.raises(WriteError, match="not an empty folder"):
+        write_files({"index.html": b""}, path)
     assert path.read_text() == "mine"
 
 

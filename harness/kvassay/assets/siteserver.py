@@ -11,7 +11,7 @@ from typing import BinaryIO, Final
 from urllib.parse import unquote, urlsplit
 
 from ..errors import InputError
-from .sites import Files
+from .files import Files
 
 LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 

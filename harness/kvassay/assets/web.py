@@ -7,13 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Final
 
-from ..errors import RegistryError
-
-WEB_GROUP: Final = "kvassay.web"
+from ..plugins import WEB, loaded
 
 
 @dataclass(frozen=True)
@@ -35,9 +31,4 @@ class WebAssets:
 
 def web_assets() -> dict[str, WebAssets]:
     """All installed assets by backend; raises RegistryError on duplicates."""
-    found: dict[str, WebAssets] = {}
-    for point in entry_points(group=WEB_GROUP):
-        if point.name in found:
-            raise RegistryError(f"two packages offer web assets {point.name!r}; uninstall one")
-        found[point.name] = point.load()
-    return dict(sorted(found.items()))
+    return dict(loaded(WEB))

@@ -10,7 +10,7 @@ import numpy as np
 from ..errors import IdentityError, InputError, NonFiniteError, StateError
 from ..page.identity import first_difference
 from ..protocol import Cache, FloatArray
-from ..spec import Spec
+from ..spec import MAX_TOKENS, Spec
 
 FP16_MAX: Final = 65504.0
 _BLOCK_TOKENS: Final = 64
@@ -59,6 +59,15 @@ def check_append(spec: Spec, layer: int, k: Any, v: Any) -> tuple[FloatArray, Fl
     _check_range("append: k", keys, layer)
     _check_range("append: v", values, layer)
     return keys, values
+
+
+def check_room(layer: int, held: int, more: int) -> None:
+    """InputError where a layer would hold more tokens than pages can number."""
+    if more > MAX_TOKENS - held:
+        raise InputError(
+            f"append: layer {layer} holds {held} tokens; {more} more are beyond {MAX_TOKENS}, the "
+            f"most that pages can number; reset, or truncate"
+        )
 
 
 def check_queries(spec: Spec, layer: int, q: Any, length: int, call: str = "attend") -> FloatArray:

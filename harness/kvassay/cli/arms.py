@@ -111,6 +111,8 @@ def texts_of(given: Sequence[str], half: str) -> list[str]:
 
 
 def _print(table: Sequence[Row], texts: Sequence[str]) -> None:
+    from ..distortion.legends import loses_to
+
     output().print(f"texts: {', '.join(texts)}; KL in nats", markup=False)
     shown = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     shown.add_column("arm", overflow="fold")
@@ -129,3 +131,4 @@ def _print(table: Sequence[Row], texts: Sequence[str]) -> None:
             row.loses_to or "",
         )
     output().print(shown)
+    output().print(loses_to("arm", "KL"), markup=False)

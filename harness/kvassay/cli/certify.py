@@ -12,8 +12,8 @@ from ..errors import KvassayError
 from ..judging.certificate import certify, read_certificate, verify, write_certificate
 from ..judging.gate import PASS, REJECT, UNJUDGED
 from ..judging.rules import Scope
+from ..running.targets import look_here
 from ..writing import check_outputs
-from .parts.selecting import look_here
 from .parts.terminal import Verbose, output
 
 _STYLE = {"holds": "green", "differs": "bold red", "not checked": "yellow"}

@@ -52,6 +52,7 @@ def compare(
     from ..distortion.compare import choose, data_sets  # matplotlib and models: not for others
     from ..distortion.compare import compare as arms_of
     from ..distortion.describe import table
+    from ..distortion.legends import INPUTS, loses_to, losses
     from ..distortion.plot import page
 
     check_outputs({"--plot": plot})
@@ -69,6 +70,8 @@ def compare(
     else:
         for arms in results.values():
             _print(arms)
+        output().print(loses_to("codec", losses(role)), markup=False)
+        output().print(INPUTS, markup=False)
     if plot is not None:
         write_text("plot", plot, page(results))
     return 0

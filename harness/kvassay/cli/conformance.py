@@ -9,10 +9,11 @@ import typer
 from ..judging.gate import Question
 from ..registry import backends_of, load, provider, variants_of
 from ..running.runner import DEFAULT_TIMEOUT
+from ..running.targets import choose_targets
 from ..suite import Depth
 from .gate import DEFAULT_MODEL, Execution, Outputs, check_judge_named, measure
 from .parts.options import Jobs, JsonPath, JudgeNamed, Presets, Quiet, ReportPath, Timeout, Variants
-from .parts.selecting import choose_presets, choose_targets
+from .parts.selecting import choose_presets
 from .parts.terminal import Verbose, is_verbose, output
 
 #: What a backend owes to everybody, whatever it is good for.

@@ -12,16 +12,17 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from .. import plugins
 from ..errors import KvassayError
 from ..judging.evidence import read_run
 from ..judging.gate import Question, judge
+from ..judging.requirements import in_words
 from ..judging.rules import Outcome, Rule, rulebook
 from ..judging.wording import figure, who
 from ..presets import PRESETS
 from ..registry import backends, providers, usual
 from ..suite import Task
 from .parts.completing import complete_rules
-from .parts.selecting import choose_suites
 from .parts.tables import print_records
 from .parts.terminal import Verbose, is_verbose, output
 
@@ -52,7 +53,7 @@ def list_all(verbose: Verbose = False) -> int:
         table.add_row(preset.name, preset.role, fields)
     console.print(table)
     table = _table("Suites", "suite", "rules")
-    for suite in dict.fromkeys(suite.name for suite in choose_suites([])):
+    for suite in plugins.names(plugins.SUITES):
         names = [rule.name for rule in rulebook().rules if suite in rule.suites]
         table.add_row(suite, ", ".join(names) or "-")
     console.print(table)
@@ -112,7 +113,7 @@ def run_task(
 
 
 def _print_rule(console: Console, rule: Rule) -> None:
-    only = f", only for {', '.join(rule.requires)}" if rule.requires else ""
+    only = f", only for {in_words(rule.requires)}" if rule.requires else ""
     about = f", records about {rule.subject}" if rule.subject else ""
     for name, text in (
         ("rule", f"{rule.name}: {rule.title}"),

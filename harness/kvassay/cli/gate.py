@@ -1,4 +1,4 @@
-"""`kvassay gate`, and one command a suite: measure, judge, report."""
+"""`kvassay gate`, and a command for each suite that is installed: measure, judge, report."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Final
 
 import typer
 
+from .. import plugins
 from ..errors import KvassayError
 from ..judging.evidence import end_record, read_run
 from ..judging.gate import Judgement, Question, judge
@@ -29,7 +30,8 @@ from ..running.runner import (
     run,
     target_tasks,
 )
-from ..suite import Request, Target, Task, wanted
+from ..running.targets import choose_targets
+from ..suite import Request, Suite, Target, Task, wanted
 from ..writing import check_outputs, is_stream
 from .parts.files import TRIALS, Rejected, try_files
 from .parts.options import (
@@ -53,6 +55,7 @@ from .parts.options import (
     ScopeName,
     Source,
     Suites,
+    SuiteScope,
     Tensors,
     Timeout,
     Variants,
@@ -63,35 +66,12 @@ from .parts.progress import watching
 from .parts.selecting import (
     choose_presets,
     choose_suites,
-    choose_targets,
     is_foreign,
     product_presets,
     without_reference,
 )
 from .parts.tables import print_judgement, print_variants
 from .parts.terminal import Verbose, errors, is_verbose, output
-
-SUITE_COMMANDS: Final = {
-    "correctness": "Transforms, codecs, scales, oracle and faults",
-    "parity": "Bits of every backend against the reference",
-    "memory": "Bytes billed and held, scratch, shadows and peaks",
-    "quality": "Attention and next tokens of tiny and real models",
-    "retrieval": "Stored vectors, mode by mode: recall, bits, bytes, latency",
-    "performance": "Times, bytes and instructions beside fp16, by turns",
-    "foreign": "A backend with formats of its own, format by format",
-}
-#: Whose presets are ways to store vectors.
-STORED: Final = "retrieval"
-#: Whose presets are formats of the backends asked for.
-FOREIGN: Final = "foreign"
-#: The scope of a suite's own command: the narrowest that has its rules.
-OWN_SCOPE: Final[dict[str, Scope]] = {"performance": "full"}
-
-#: Suites that measure with the model: that it is not installed is no fault of a backend.
-WITH_MODEL: Final = frozenset({"quality", "foreign"})
-
-#: Suites that compare bits: an emulator changes none, while time and memory under it mean nothing.
-BITS: Final = ("parity",)
 
 DEFAULT_MODEL: Final = "smollm2-135m"
 
@@ -130,8 +110,9 @@ class Execution:
 def add_to(app: typer.Typer) -> None:
     """Register the commands."""
     app.command()(gate)
-    for name, what in SUITE_COMMANDS.items():
-        text = f"{what}: this suite alone in full depth, judged by its own rules."
+    for name in plugins.names(plugins.SUITES):
+        about = plugins.first_sentence(plugins.SUITES, name).rstrip(".")
+        text = f"{about}. This suite alone in full depth, judged by its own rules."
         app.command(name, help=text)(_suite_command(name))
 
 
@@ -214,8 +195,6 @@ def check_judge_named(judge_named: bool, preset: list[str] | None) -> None:
 
 
 def _suite_command(name: str) -> Callable[..., int]:
-    own = OWN_SCOPE.get(name, "default")
-
     def command(
         context: typer.Context,
         backend: Backends = None,
@@ -224,7 +203,7 @@ def _suite_command(name: str) -> Callable[..., int]:
         variant: Variants = None,
         preset: Presets = None,
         judge_named: JudgeNamed = False,
-        scope: ScopeName = own,
+        scope: SuiteScope = None,
         depth: DepthName = "full",
         json: JsonPath = None,
         report: ReportPath = None,
@@ -233,23 +212,26 @@ def _suite_command(name: str) -> Callable[..., int]:
         dask: Dask = None,
         answers: AnswersPath = None,
         timeout: Timeout = DEFAULT_TIMEOUT,
+        tensors: Tensors = None,
         resume: Resume = False,
         quiet: Quiet = False,
         verbose: Verbose = False,
     ) -> int:
+        (suite,) = choose_suites([name])
         if resume and not json:
             raise KvassayError("--resume takes up a file of records: name it with --json")
         check_judge_named(judge_named, preset)
         named, rejected = _named(backend, library, wasm)
         targets = tuple(one.target for one in rejected)
         if named or not rejected:
-            targets += choose_targets(named, variant or [], emulated=name in BITS)
+            targets += choose_targets(named, variant or [], emulated=suite.emulated_too)
         question = Question(
-            scope=scope,
+            scope=scope or suite.command_scope,
             targets=targets,
-            presets=_presets_of(name, preset or [], targets),
+            presets=_presets_of(suite, preset or [], targets),
             suites=(name,),
             depth=depth or "full",
+            tensors=_checked_tensors(tensors),
             judge_named=judge_named,
         )
         outputs = Outputs(report, verbose=is_verbose(context))
@@ -259,11 +241,11 @@ def _suite_command(name: str) -> Callable[..., int]:
     return command
 
 
-def _presets_of(suite: str, names: list[str], targets: tuple[Target, ...]) -> tuple[str, ...]:
+def _presets_of(suite: Suite, names: list[str], targets: tuple[Target, ...]) -> tuple[str, ...]:
     """What a suite's command calls presets; of formats of its own only a backend knows."""
-    if suite == FOREIGN:
+    if suite.judges == "formats":
         return choose_formats(targets, names)
-    return choose_presets(names, STORED_MODES if suite == STORED else PRESETS)
+    return choose_presets(names, STORED_MODES if suite.judges == "stored" else PRESETS)
 
 
 def measure(question: Question, how: Execution, rejected: Sequence[Rejected] = ()) -> int:
@@ -297,9 +279,9 @@ def measure(question: Question, how: Execution, rejected: Sequence[Rejected] = (
         if question.suites or wanted(suite, request)
     ]
     for suite in found:
-        if getattr(suite, "needs_tensors", False) and not request.tensors:
+        if suite.needs_tensors and not request.tensors:
             raise KvassayError(f"suite {suite.name} needs captured tensors: give --tensors FILE")
-    if request.targets and any(suite.name in WITH_MODEL for suite in found):
+    if request.targets and any(suite.needs_model for suite in found):
         _check_model(how.model)
     foreign = any(map(is_foreign, request.targets))
     if request.targets:

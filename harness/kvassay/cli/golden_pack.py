@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ..assets.packs import compare_pack, pack, write_pack
+from ..assets.files import differences, pack, write_files
 from .parts.terminal import Verbose, output
 
 
@@ -29,14 +29,14 @@ def golden_pack(
     """
     files = pack("golden")
     if not check:
-        write_pack(files, folder)
+        write_files(files, folder)
         size = sum(map(len, files.values()))
         output().print(
             f"golden pack: {folder} ({len(files)} files, {size} bytes); try: node "
             f"{folder / 'check.mjs'}", markup=False, soft_wrap=True,
         )  # fmt: skip
         return 0
-    wrong = compare_pack(files, folder)
+    wrong = differences(files, folder)
     for line in wrong:
         output().print(line, markup=False, soft_wrap=True)
     output().print(f"golden pack: {len(files)} files, {len(wrong)} differences")

@@ -9,7 +9,7 @@ from typing import Annotated, Final
 
 import typer
 
-from ..assets.sites import Files, collect, export
+from ..assets.files import Files, site, write_files
 from ..assets.siteserver import SiteServer
 from ..errors import InputError, ModelError
 from ..judging.rules import rulebook
@@ -45,7 +45,7 @@ def serve(
     models = _checked(model) if model else ([] if folder else _installed())
     files = page(models)
     if folder is not None:
-        count = export(files, folder)
+        count = write_files(files, folder)
         output().print(f"{folder}: {count} files", markup=False, soft_wrap=True)
         return 0
     with SiteServer(files, host, port) as server:
@@ -59,7 +59,7 @@ def serve(
 
 def page(models: list[Path]) -> Files:
     """The files of the page: those of the installed packages, the models and the rules."""
-    files = collect()
+    files = site()
     listed = []
     for path in models:
         name = f"models/{re.sub(r'[^A-Za-z0-9._-]', '_', path.name)}"

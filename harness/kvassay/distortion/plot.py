@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 
 from ..arms.summary import Row
 from .figures import Figures
+from .legends import INPUTS, loses_to, losses
 
 _STYLE = (
     "body{font:15px sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}"
@@ -45,6 +46,9 @@ def page(results: Mapping[str, Sequence[Figures]]) -> str:
             )
         )
         parts += [pareto(arms, loss), _figures(arms, loss)]
+    roles = {arms[0].role for arms in results.values()}
+    legends = [*(loses_to("codec", losses(role)) for role in sorted(roles)), INPUTS]
+    parts += [Markup("<p>{}</p>").format(legend) for legend in legends]
     return str(Markup("\n").join(parts)) + "\n"
 
 
@@ -67,7 +71,9 @@ def arms_page(model: str, texts: Sequence[str], arms: Sequence[Row]) -> str:
     ]
     # Names of arms are long: the plot has their numbers in the table.
     points = [replace(arm, arm=str(number)) for number, arm in enumerate(arms, 1)]
+    legend = Markup("<p>{}</p>").format(loses_to("arm", loss))
     parts = [_head("Arms", "Rate and predictions"), told, pareto(points, loss), _table(head, body)]
+    parts.append(legend)
     return str(Markup("\n").join(parts)) + "\n"
 
 

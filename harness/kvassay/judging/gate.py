@@ -5,17 +5,18 @@ Pure: a file of records judged again gives the same answer.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, get_args
 
 from ..errors import RecordError
-from ..presets import PRESETS, STORED_MODES
+from ..presets import PRESETS
 from ..records import Record
 from ..suggest import did_you_mean
 from ..suite import Depth, Target
 from .evidence import RUN as RUN
 from .evidence import check_records
+from .requirements import Case, binds, in_words
 from .rules import SCOPES, Outcome, Rule, Rulebook, evaluate, rulebook
 from .tracks import tracks
 
@@ -47,25 +48,6 @@ class Verdict:
     def named(self, state: str) -> tuple[str, ...]:
         """Names of the rules in that state."""
         return tuple(o.rule.name for o in self.outcomes if o.state == state)
-
-
-@dataclass(frozen=True)
-class Kind:
-    """What a backend says of itself: it promises bits, it keeps its caches in a linear memory, its
-    files are those that this project ships, it was built and is no plain Python; and whether it
-    was held to a baseline, and judged on captured tensors."""
-
-    exact: bool = True
-    wasm: bool = False
-    shipped: bool = False
-    built: bool = True
-    baseline: bool = False
-    tensors: bool = False
-
-    @classmethod
-    def of(cls, exact: bool, evidence: Mapping[str, Any]) -> Kind:
-        """From what a backend declares; `evidence` is what it says of its files."""
-        return cls(exact, bool(evidence.get("linear_memory")), bool(evidence.get("shipped")))
 
 
 @dataclass(frozen=True)
@@ -213,33 +195,19 @@ def concerns(record: Record, target: Target, preset: str) -> bool:
     )
 
 
-def applies(rule: Rule, kind: Kind, preset: str) -> bool:
-    """Whether a rule concerns a backend of that kind with a preset."""
-    kinds = {
-        "exact": kind.exact,
-        "bounded": not kind.exact,
-        "quantized": preset != "fp16",
-        "scaled": preset not in PRESETS or PRESETS[preset].scaled,
-        "stored": preset in STORED_MODES,
-        "wasm": kind.wasm,
-        "native": not kind.wasm,
-        "shipped": kind.shipped,
-        "built": kind.built,
-        "baseline": kind.baseline,
-        "tensors": kind.tensors,
-        "foreign": preset not in PRESETS and preset not in STORED_MODES,
-    }
-    return all(kinds[requirement] for requirement in rule.requires)
-
-
-def kind_of(records: Iterable[Record], target: Target) -> Kind:
+def case_of(records: Iterable[Record], target: Target, preset: str, question: Question) -> Case:
     """What the backend declares; exact, the stricter promise, if that is not recorded."""
+    asked = Case(preset, baseline=question.held, tensors=bool(question.tensors))
     for record in records:
         if record.check == "run.target" and concerns(record, target, record.preset):
-            exact = bool(record.detail.get("exact", True))
-            kind = Kind.of(exact, record.detail.get("evidence", {}))
-            return replace(kind, built=record.detail.get("build_id") != "")
-    return Kind()
+            detail = record.detail
+            return replace(
+                asked,
+                exact=bool(detail.get("exact", True)),
+                build_id=detail.get("build_id"),
+                evidence=detail.get("evidence", {}),
+            )
+    return asked
 
 
 def _verdict(
@@ -251,14 +219,10 @@ def _verdict(
     book: Rulebook,
 ) -> Verdict:
     scope = question.scope
-    kind = replace(
-        kind_of(records, target),
-        baseline=question.held,
-        tensors=bool(question.tensors),
-    )
+    case = case_of(records, target, preset, question)
     mine = [record for record in records if concerns(record, target, preset)]
-    outcomes = tuple(_outcome(rule, mine, scope, kind, preset) for rule in rules)
-    needed = [rule for rule in rules if applies(rule, kind, preset) and rule.in_scope(scope)]
+    outcomes = tuple(_outcome(rule, mine, scope, case) for rule in rules)
+    needed = [rule for rule in rules if binds(rule.requires, case) and rule.in_scope(scope)]
     stages = _ladder(mine, needed, book)
     passed = [name for name, state in stages if state == "passed"]
     states = {outcome.state for outcome in outcomes}
@@ -273,9 +237,9 @@ def _verdict(
     )
 
 
-def _outcome(rule: Rule, records: Sequence[Record], scope: str, kind: Kind, preset: str) -> Outcome:
-    if not applies(rule, kind, preset):
-        return Outcome(rule, "does not apply", note=f"only for: {', '.join(rule.requires)}")
+def _outcome(rule: Rule, records: Sequence[Record], scope: str, case: Case) -> Outcome:
+    if not binds(rule.requires, case):
+        return Outcome(rule, "does not apply", note=f"only for: {in_words(rule.requires)}")
     outcome = evaluate(rule, records)
     if rule.in_scope(scope):
         return outcome

@@ -16,25 +16,12 @@ from typing import Any, Final, Literal, get_args
 from ..errors import RecordError, UnknownBackendError
 from ..records import Record
 from ..suggest import did_you_mean
+from .requirements import REQUIREMENTS
 
 RULES_VERSION: Final = 1
 State = Literal["pass", "reject", "not measured", "outside scope", "does not apply"]
 Scope = Literal["default", "full", "browser"]
 SCOPES: Final = get_args(Scope)
-REQUIREMENTS: Final = (
-    "exact",
-    "bounded",
-    "quantized",
-    "scaled",
-    "stored",
-    "wasm",
-    "native",
-    "shipped",
-    "built",
-    "baseline",
-    "tensors",
-    "foreign",
-)
 STATISTICS: Final[Mapping[str, Callable[[Sequence[float]], float]]] = {
     "max": max,
     "min": min,
@@ -229,7 +216,7 @@ def _parse_rule(entry: Mapping[str, Any]) -> Rule:
     _one_of(where, "statistic", entry["statistic"], ("each", *STATISTICS))
     _one_of(where, "scope", entry["scope"], SCOPES)
     for requirement in entry.get("requires", ()):
-        _one_of(where, "requires", requirement, REQUIREMENTS)
+        _one_of(where, "requires", requirement, tuple(REQUIREMENTS))
     if not isinstance(entry.get("date"), datetime.date):
         raise RecordError(f"{where}: date must be a date")
     if "max" not in entry and "min" not in entry:

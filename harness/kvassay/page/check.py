@@ -5,8 +5,8 @@ The order is that of docs/page-format.md, "Reading a page from outside".
 
 from __future__ import annotations
 
-from dataclasses import fields
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,17 +16,31 @@ from ..spec import Identity, LayerSpec
 from .layout import Header, PageLayout, Stream, crc
 
 _F32_SMALLEST_NORMAL: Final = np.float32(2.0**-126)
-#: Names of the header fields as docs/page-format.md has them, where they are not the attribute's
-#: name.
-_FIELD_NAMES: Final = {
-    "keys": "key mode",
-    "values": "value mode",
-    "key_centre": "key centring",
-    "value_centre": "value centring",
-    "scale": "scale kind",
-    "kv_heads": "KV heads",
-    "page_tokens": "token count",
-}
+#: Header fields by their names in docs/page-format.md, in the order in which they are compared: the
+#: error where one differs, and its value. A field gives the same error whatever stands in it.
+_FIELDS: Final[tuple[tuple[str, bool, Callable[[Header], object]], ...]] = (
+    ("magic", False, lambda h: h.magic),
+    ("version", False, lambda h: h.version),
+    ("codebook version", False, lambda h: h.flags >> 8 & 15),
+    ("unknown flags", False, lambda h: h.flags & 0xF0C0),
+    ("reserved", False, lambda h: h.reserved),
+    ("KV heads", True, lambda h: h.kv_heads),
+    ("head dim", True, lambda h: h.head_dim),
+    ("token count", True, lambda h: h.page_tokens),
+    ("key mode", True, lambda h: h.key_mode),
+    ("value mode", True, lambda h: h.value_mode),
+    ("scale kind", True, lambda h: h.flags & 3),
+    ("key centring", True, lambda h: h.flags >> 2 & 3),
+    ("value centring", True, lambda h: h.flags >> 4 & 3),
+    ("transform", True, lambda h: h.transform),
+    ("seed", True, lambda h: h.seed),
+    ("model", True, lambda h: h.model),
+    ("tokenizer", True, lambda h: h.tokenizer),
+    ("runtime", True, lambda h: h.runtime),
+    ("stored dim", False, lambda h: h.stored_dim),
+    ("layer", False, lambda h: h.layer),
+    ("token start", False, lambda h: h.token_start),
+)
 
 
 def check_page(
@@ -37,20 +51,19 @@ def check_page(
     token_start: int,
     identity: Identity | None = None,
 ) -> None:
-    """Refuse a page that is damaged (PageError) or belongs elsewhere (IdentityError, with its
-    field).
+    """Refuse a page that is damaged or misplaced (PageError) or another cache's (IdentityError,
+    with its field).
 
     Nothing is allocated from numbers that the page declares.
     """
-    header = Header.parse(page)
-    layout = PageLayout(header)
+    header, expected = Header.unpack(page), Header.of(spec, layer, token_start, identity)
+    _check_fields(expected, header)
+    layout = PageLayout(spec)
     if len(page) != layout.size:
-        raise PageError(f"page: {len(page)} bytes, but its header calls for {layout.size}")
+        raise PageError(f"page: {len(page)} bytes, but one of this cache has {layout.size}")
     for start, end in layout.gaps():
         if any(page[start:end]):
             raise PageError(f"page: bytes {start} .. {end - 1} are a gap and must be zero")
-    expected = Header.of(spec, layer, token_start, identity)
-    _check_fields(expected, header)
     if crc(page) != header.crc:
         raise PageError(f"page: CRC is {crc(page):#010x}, the header says {header.crc:#010x}")
     for stream in layout.streams.values():
@@ -58,17 +71,13 @@ def check_page(
 
 
 def _check_fields(expected: Header, found: Header) -> None:
-    for item in fields(Header):
-        want, have = getattr(expected, item.name), getattr(found, item.name)
-        if item.name != "crc" and want != have:
-            name = _FIELD_NAMES.get(item.name, item.name.replace("_", " "))
-            raise IdentityError(
-                f"page: {name} is {_shown(have)}, this cache has {_shown(want)}", field=name
-            )
-
-
-def _shown(value: Any) -> str:
-    return str(getattr(value, "name", value))
+    for name, identifies, value in _FIELDS:
+        want, have = value(expected), value(found)
+        if want == have:
+            continue
+        if identifies:
+            raise IdentityError(f"page: {name} is {have}, this cache has {want}", field=name)
+        raise PageError(f"page: {name} is {have!r}, expected {want!r}")
 
 
 def _check_numbers(stream: Stream, page: bytes) -> None:

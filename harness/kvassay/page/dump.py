@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import IdentityError, PageError
-from ..spec import LayerSpec, Spec
+from ..spec import MAX_TOKENS, LayerSpec, Spec
 from .check import check_page
 from .identity import check_text
 from .layout import KEY_CENTRE_NUMBER, SCALE_NUMBER, VALUE_CENTRE_NUMBER, PageLayout
@@ -100,7 +100,7 @@ def parse_dump(spec: Spec, data: bytes) -> list[LayerDump]:
     if end > len(data):
         raise PageError(f"dump: {len(data)} bytes cannot hold {layers} layer records")
     if layers != spec.layers:
-        raise IdentityError(f"dump: {layers} layers, this cache has {spec.layers}", field="layers")
+        raise PageError(f"dump: {layers} layers, but its identity text has {spec.layers}")
     _check_zero(data, end, _up(end, 64))
     places, at = [], _up(end, 64)
     for index, layer_spec in enumerate(spec.layer_specs):
@@ -190,6 +190,8 @@ def _check_record(
             raise PageError(f"{where}: the reserved field of its record must be zero")
         raise IdentityError(f"{where}: {name} is {have}, this cache has {want}", field=name)
     length, first_page, pages, offset = record[len(_RECORD_FIELDS) :]
+    if length > MAX_TOKENS:
+        raise PageError(f"{where}: {length} tokens, more than the {MAX_TOKENS} that pages number")
     sealed = spec.sealed(length)
     if first_page != first_live_page(spec, length) or first_page + pages != sealed:
         raise PageError(
@@ -235,12 +237,13 @@ def _read_section(spec: Spec, index: int, place: _Place, data: bytes) -> LayerDu
         start = place.pages_at + number * place.page_size
         page = data[start : start + place.page_size]
         token = layer_spec.sinks + (place.first_page + number) * layer_spec.page_tokens
+        where = f"dump: layer {index}, page {place.first_page + number}"
         try:
             check_page(layer_spec, page, layer=index, token_start=token, identity=spec.identity)
         except PageError as error:
-            raise PageError(
-                f"dump: layer {index}, page {place.first_page + number}: {error}"
-            ) from None
+            raise PageError(f"{where}: {error}") from None
+        except IdentityError as error:
+            raise IdentityError(f"{where}: {error}", field=error.field) from None
         pages.append(page)
     key_mean, value_mean, *tokens = arrays
     sink_keys, sink_values, residual_keys, residual_values = (t for t in tokens if t is not None)

@@ -29,7 +29,7 @@ def check_text(expected_text: str, found: bytes) -> None:
     try:
         text = found.decode()
         difference = first_difference(expected_text, text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise PageError(f"dump: the identity text cannot be read: {error}") from None
     if difference is not None:
         field, expected, other = difference

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import struct
 import zlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from math import prod
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import PageError
-from ..spec import KEY_CENTRES, SCALE_KINDS, VALUE_CENTRES, Identity, LayerSpec
-from ..streams import Codec, codec_names, parse_codec
+from ..spec import Identity, LayerSpec
+from ..streams import Codec
 from .tiles import pack_keys, pack_values, unpack_keys, unpack_values
 
 MAGIC: Final = b"KVPG"
@@ -33,170 +33,73 @@ VALUE_CENTRE_NUMBER: Final = {"none": 0, "frozen": 1}
 
 _HEADER: Final = struct.Struct("<4sHHQQQQIIHHHHHHBBH")
 _CRC_AT: Final = 44
-_KEY_CODECS: Final = {c.mode: c for c in (parse_codec(n, "keys") for n in codec_names("keys"))}
-_VALUE_CODECS: Final = {
-    c.mode: c for c in (parse_codec(n, "values") for n in codec_names("values"))
-}
 
 
-class PageShape(Protocol):
-    """What fixes the layout of a page: a `LayerSpec`, or the `Header` of a page."""
+class Header(NamedTuple):
+    """The 64 bytes that open a page, field by field as they are stored."""
 
-    @property
-    def kv_heads(self) -> int: ...
-    @property
-    def head_dim(self) -> int: ...
-    @property
-    def page_tokens(self) -> int: ...
-    @property
-    def keys(self) -> Codec: ...
-    @property
-    def values(self) -> Codec: ...
-    @property
-    def key_centre(self) -> str: ...
-    @property
-    def value_centre(self) -> str: ...
-    @property
-    def scale(self) -> str: ...
-
-
-@dataclass(frozen=True)
-class Header:
-    """The 64 bytes that open a page. Fields have the spec's names and values where it has them."""
-
-    keys: Codec
-    values: Codec
-    key_centre: str
-    value_centre: str
-    scale: str
-    transform: int
-    seed: int
-    kv_heads: int
-    head_dim: int
-    page_tokens: int
-    layer: int
-    token_start: int
+    magic: bytes
+    version: int
+    flags: int
     model: int
     tokenizer: int
     runtime: int
-    crc: int = 0
+    seed: int
+    token_start: int
+    crc: int
+    layer: int
+    page_tokens: int
+    kv_heads: int
+    head_dim: int
+    stored_dim: int
+    transform: int
+    key_mode: int
+    value_mode: int
+    reserved: int
 
     @classmethod
     def of(
         cls, spec: LayerSpec, layer: int, token_start: int, identity: Identity | None = None
     ) -> Header:
-        """The header of a page of this layer; what only turbo needs is neutral elsewhere."""
+        """The header of a page of this layer, its CRC 0; what only turbo needs is 0 elsewhere."""
         rotated = spec.rotated
         who = identity or Identity()
         return cls(
-            keys=spec.keys,
-            values=spec.values,
-            key_centre=spec.key_centre,
-            value_centre=spec.value_centre,
-            scale=spec.scale if rotated else "u8",
-            transform=1 + 256 * spec.rounds if rotated else 0,
-            seed=spec.seed if rotated else 0,
-            kv_heads=spec.kv_heads,
-            head_dim=spec.head_dim,
-            page_tokens=spec.page_tokens,
-            layer=layer,
-            token_start=token_start,
+            magic=MAGIC,
+            version=VERSION,
+            flags=(
+                (SCALE_NUMBER[spec.scale] if rotated else 0)
+                | KEY_CENTRE_NUMBER[spec.key_centre] << 2
+                | VALUE_CENTRE_NUMBER[spec.value_centre] << 4
+                | CODEBOOK_VERSION << 8
+            ),
             model=who.model_hash,
             tokenizer=who.tokenizer_hash,
             runtime=who.runtime_hash,
+            seed=spec.seed if rotated else 0,
+            token_start=token_start,
+            crc=0,
+            layer=layer,
+            page_tokens=spec.page_tokens,
+            kv_heads=spec.kv_heads,
+            head_dim=spec.head_dim,
+            stored_dim=spec.head_dim,
+            transform=1 + 256 * spec.rounds if rotated else 0,
+            key_mode=spec.keys.mode,
+            value_mode=spec.values.mode,
+            reserved=0,
         )
 
     def pack(self) -> bytes:
         """The header as stored."""
-        flags = (
-            SCALE_NUMBER[self.scale]
-            | KEY_CENTRE_NUMBER[self.key_centre] << 2
-            | VALUE_CENTRE_NUMBER[self.value_centre] << 4
-            | CODEBOOK_VERSION << 8
-        )
-        return _HEADER.pack(
-            MAGIC,
-            VERSION,
-            flags,
-            self.model,
-            self.tokenizer,
-            self.runtime,
-            self.seed,
-            self.token_start,
-            self.crc,
-            self.layer,
-            self.page_tokens,
-            self.kv_heads,
-            self.head_dim,
-            self.head_dim,
-            self.transform,
-            self.keys.mode,
-            self.values.mode,
-            0,
-        )
+        return _HEADER.pack(*self)
 
     @classmethod
-    def parse(cls, page: bytes) -> Header:
-        """The header of a page; raises PageError naming a field that no page can have."""
+    def unpack(cls, page: bytes) -> Header:
+        """What the bytes say, whatever it is; raises PageError where they are too few."""
         if len(page) < HEADER_SIZE:
             raise PageError(f"page: {len(page)} bytes, shorter than its header of {HEADER_SIZE}")
-        (
-            magic,
-            version,
-            flags,
-            model,
-            tokenizer,
-            runtime,
-            seed,
-            token_start,
-            crc,
-            layer,
-            page_tokens,
-            kv_heads,
-            head_dim,
-            stored_dim,
-            transform,
-            key_mode,
-            value_mode,
-            reserved,
-        ) = _HEADER.unpack_from(page)
-        _require("magic", magic, magic == MAGIC)
-        _require("version", version, version == VERSION)
-        _require("codebook version", flags >> 8 & 15, flags >> 8 & 15 == CODEBOOK_VERSION)
-        _require("flags", hex(flags), flags & 0xF0C0 == 0)
-        _require("scale kind", flags & 3, flags & 3 < len(SCALE_KINDS))
-        _require("key centring", flags >> 2 & 3, flags >> 2 & 3 < len(KEY_CENTRES))
-        _require("value centring", flags >> 4 & 3, flags >> 4 & 3 < len(VALUE_CENTRES))
-        _require("reserved field", reserved, reserved == 0)
-        _require("key mode", hex(key_mode), key_mode in _KEY_CODECS)
-        _require("value mode", hex(value_mode), value_mode in _VALUE_CODECS)
-        _require("KV heads", kv_heads, kv_heads > 0)
-        _require("head dim", head_dim, head_dim > 0 and head_dim % 16 == 0)
-        _require("stored dim", stored_dim, stored_dim == head_dim)
-        _require("token count", page_tokens, page_tokens > 0 and page_tokens % 16 == 0)
-        return cls(
-            keys=_KEY_CODECS[key_mode],
-            values=_VALUE_CODECS[value_mode],
-            key_centre=KEY_CENTRES[flags >> 2 & 3],
-            value_centre=VALUE_CENTRES[flags >> 4 & 3],
-            scale=SCALE_KINDS[flags & 3],
-            transform=transform,
-            seed=seed,
-            kv_heads=kv_heads,
-            head_dim=head_dim,
-            page_tokens=page_tokens,
-            layer=layer,
-            token_start=token_start,
-            model=model,
-            tokenizer=tokenizer,
-            runtime=runtime,
-            crc=crc,
-        )
-
-
-def _require(field: str, found: object, good: bool) -> None:
-    if not good:
-        raise PageError(f"page: {field} is {found!r}, which format version {VERSION} does not have")
+        return cls._make(_HEADER.unpack_from(page))
 
 
 @dataclass(frozen=True)
@@ -229,7 +132,7 @@ class PageLayout:
     streams (kv_heads, tokens, channels).
     """
 
-    def __init__(self, shape: PageShape) -> None:
+    def __init__(self, shape: LayerSpec) -> None:
         self.shape = shape
         self.streams: dict[str, Stream] = {}
         at = HEADER_SIZE
@@ -266,7 +169,7 @@ def _up(at: int, multiple: int) -> int:
     return -(-at // multiple) * multiple
 
 
-def _declare(shape: PageShape) -> list[tuple[str, str, str, tuple[int, ...]]]:
+def _declare(shape: LayerSpec) -> list[tuple[str, str, str, tuple[int, ...]]]:
     """(name, part, dtype, shape of a head) of the streams present."""
     p, d = shape.page_tokens, shape.head_dim
     keys, values = shape.keys, shape.values
@@ -315,7 +218,7 @@ def assemble(layout: PageLayout, header: Header, arrays: dict[str, NDArray[Any]]
     if arrays.keys() != layout.streams.keys():
         raise PageError(f"page: streams {sorted(arrays)} instead of {sorted(layout.streams)}")
     page = bytearray(layout.size)
-    page[:HEADER_SIZE] = replace(header, crc=0).pack()
+    page[:HEADER_SIZE] = header.pack()
     for name, stream in layout.streams.items():
         array = arrays[name]
         if array.shape != stream.shape or array.dtype != stream.dtype:
@@ -324,7 +227,7 @@ def assemble(layout: PageLayout, header: Header, arrays: dict[str, NDArray[Any]]
     return with_crc(bytes(page))
 
 
-def read_codes(page: bytes, shape: PageShape, stream: str) -> NDArray[Any]:
+def read_codes(page: bytes, shape: LayerSpec, stream: str) -> NDArray[Any]:
     """Codes of "keys" or "values": uint8 (kv_heads, tokens, channels), or the fp16 numbers
     themselves."""
     codec = shape.keys if stream == "keys" else shape.values
@@ -336,7 +239,7 @@ def read_codes(page: bytes, shape: PageShape, stream: str) -> NDArray[Any]:
 
 
 def flip_code(
-    page: bytes, shape: PageShape, stream: str, head: int = 0, token: int = 0, channel: int = 0
+    page: bytes, shape: LayerSpec, stream: str, head: int = 0, token: int = 0, channel: int = 0
 ) -> bytes:
     """The page with one code of "keys" or "values" changed and the CRC repaired.
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InputError
-from .code import LARGEST, MAX_DIM, SMALLEST
+from .code import LARGEST, LARGEST_ID, LARGEST_SCALE, MAX_DIM, SMALLEST
 from .protocol import F32, U8, Rows
 
 _FLOAT32: Final = np.dtype(np.float32)
@@ -66,13 +66,18 @@ def check_ids(what: str, ids: Any, count: int | None = None) -> Rows:
         raise InputError(f"{what}: give a list of whole numbers, not {found.dtype} {found.shape}")
     if count is not None and len(found) != count:
         raise InputError(f"{what}: {len(found)} ids for {count} vectors; give one each")
-    if len(found) and (int(found.min()) < 0 or int(found.max()) >= 1 << 62):
+    if len(found) and (int(found.min()) < 0 or int(found.max()) > LARGEST_ID):
         raise InputError(f"{what}: ids must be within 0 .. 2^62 - 1")
     rows: Rows = found.astype(np.int64)
     unique, counts = np.unique(rows, return_counts=True)
     if (counts > 1).any():
         raise InputError(f"{what}: id {unique[counts > 1][0]} occurs more than once")
     return rows
+
+
+def bad_scales(scales: F32) -> NDArray[np.bool_]:
+    """Which scales (n,) no vector has: negative (-0 too), no number, or too large for a score."""
+    return np.signbit(scales) | ~(scales <= np.float32(LARGEST_SCALE))
 
 
 def check_mask(mask: Any, count: int) -> U8 | None:

@@ -22,6 +22,10 @@ MAX_SLAB: Final = 512
 #: squares of sums, twice rotated, then stay within float32.
 LARGEST: Final = 2.0**40
 SMALLEST: Final = 2.0**-40
+#: No id is larger, so that the next one, and sums of ids and counts, are int64 too.
+LARGEST_ID: Final = 2**62 - 1
+#: Beyond any scale of such vectors; behind it a score may be no number.
+LARGEST_SCALE: Final = 2.0**64
 
 #: Outer centroid of a code, and its distance in standard deviations at the codebook's best unit.
 _CENTROIDS: Final = {

@@ -18,11 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InputError, PageError
-from ..page.tiles import LANES
+from ..page.tiles import LANES, unpack_keys
 from ..writing import write_whole
 from .calibration import KINDS, Calibration
-from .checks import check_ids, check_vectors
-from .code import LARGEST, SMALLEST, VectorCode
+from .checks import bad_scales, check_ids, check_vectors
+from .code import LARGEST, LARGEST_ID, SMALLEST, VectorCode
 from .protocol import F32, Affine, Rows, Stored
 
 MAGIC: Final = b"KVRI"
@@ -183,19 +183,29 @@ class _Reader:
         )
 
     def _array(self, section: int, dtype: type[np.generic], count: int) -> NDArray[Any]:
-        return np.frombuffer(self._sections[section], dtype, count)
+        found = np.frombuffer(self._sections[section], dtype, count)
+        if any(self._sections[section][found.nbytes :]):
+            raise PageError("bytes after a section are not zero")
+        return found
 
     def _stored(self) -> Stored:
         code, blocks = self._code, -(-self._count // LANES)
         size = LANES * code.width * code.bits // 8
         tiles = self._array(0, np.uint8, code.slabs * blocks * size)
         scales = self._array(1, np.float32, blocks * LANES)
-        if not (np.isfinite(scales) & (scales >= 0)).all() or scales[self._count :].any():
-            raise PageError("a scale is negative or no number")
+        if bad_scales(scales).any() or scales[self._count :].any():
+            raise PageError("a scale is one that no vector has")
+        last = tiles.reshape(code.slabs, blocks, size)[:, -1:]
+        for slab in last if self._count % LANES else ():
+            codes = unpack_keys(slab.reshape(-1), ((0, code.width, code.bits),), LANES)
+            if codes[self._count % LANES :].any():
+                raise PageError("codes beyond its vectors are not zero")
         return Stored(tiles.reshape(code.slabs, blocks, size), scales, self._count)
 
     def _calibration(self) -> Calibration | None:
         if not self._flags & _CALIBRATED:
+            if self._kind or self._samples:
+                raise PageError("it is not calibrated, but has the kind or sample of a calibration")
             return None
         both = self._array(3, np.float32, 2 * self._code.channels).reshape(2, -1)
         shift, gain = np.abs(both[0]), both[1]
@@ -208,6 +218,8 @@ class _Reader:
         return Calibration(kind, self._samples, affine)
 
     def _ids(self) -> Rows | None:
+        if self._next > LARGEST_ID + 1:
+            raise PageError(f"next id {self._next}: ids end at 2^62 - 1")
         if not self._flags & _IDS:
             if self._next < self._count:
                 raise PageError(f"next id {self._next}, but it holds {self._count} vectors")

@@ -10,8 +10,8 @@ import numpy as np
 from ..errors import InputError, StateError
 from . import calibration, exact
 from .calibration import Calibration
-from .checks import check_ids, check_mask, check_number, check_vectors
-from .code import VectorCode
+from .checks import bad_scales, check_ids, check_mask, check_number, check_vectors
+from .code import LARGEST_ID, VectorCode
 from .file import Content, read_index, write_index
 from .protocol import F32, U8, Affine, Rows, Scorer
 from .scorers import load_scorer
@@ -211,6 +211,11 @@ class Index:
 
     def _new_ids(self, ids: Any, count: int) -> Rows:
         if ids is None:
+            if count > LARGEST_ID + 1 - self._next_id:
+                raise InputError(
+                    f"add: the next id is {self._next_id}; {count} more are beyond 2^62 - 1, the "
+                    f"largest: give ids"
+                )
             return self._next_id + np.arange(count)
         new = check_ids("add: ids", ids, count)
         twice = np.isin(new, self.ids)
@@ -219,7 +224,7 @@ class Index:
         return new
 
     def _check_scales(self, scales: F32) -> None:
-        bad = ~(np.isfinite(scales) & (scales >= 0))
+        bad = bad_scales(scales)
         if bad.any():
             raise InputError(
                 f"add: x: row {int(np.argmax(bad))} points away from everything the calibration "

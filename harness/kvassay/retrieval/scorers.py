@@ -1,35 +1,23 @@
-"""Finds scorers through the entry point group `kvassay.scorers`."""
+"""The scorers that installed packages offer."""
 
 from __future__ import annotations
 
-from importlib.metadata import EntryPoint, entry_points
-from typing import Final
+from collections.abc import Iterator
 
-from ..errors import RegistryError, UnavailableError, UnknownBackendError
+from ..errors import UnavailableError, UnknownBackendError
+from ..plugins import SCORERS, load, loaded
 from ..protocol import Availability
 from ..suggest import did_you_mean
 from .protocol import Scorer, ScorerProvider
 
-SCORER_GROUP: Final = "kvassay.scorers"
-
 
 def scorers() -> dict[str, dict[str, Availability]]:
     """Every backend that has scorers, and its variants with their availability."""
-    return {name: dict(_provider(point).variants()) for name, point in _points().items()}
+    return {name: dict(provider.variants()) for name, provider in _providers()}
 
 
-def _points() -> dict[str, EntryPoint]:
-    found: dict[str, EntryPoint] = {}
-    for point in entry_points(group=SCORER_GROUP):
-        if point.name in found:
-            raise RegistryError(f"two packages offer a scorer named {point.name!r}; uninstall one")
-        found[point.name] = point
-    return dict(sorted(found.items()))
-
-
-def _provider(point: EntryPoint) -> ScorerProvider:
-    provider: ScorerProvider = point.load()
-    return provider
+def _providers() -> Iterator[tuple[str, ScorerProvider]]:
+    yield from loaded(SCORERS)
 
 
 def load_scorer(name: str, variant: str | None = None) -> Scorer:
@@ -37,10 +25,7 @@ def load_scorer(name: str, variant: str | None = None) -> Scorer:
 
     Raises UnknownBackendError for unknown names, UnavailableError where it cannot run here.
     """
-    known = _points()
-    if name not in known:
-        raise UnknownBackendError(f"no scorer {name!r}{did_you_mean(name, known)}")
-    provider = _provider(known[name])
+    provider: ScorerProvider = load(SCORERS, name)
     states = provider.variants()
     if variant is None:
         variant = next((key for key, state in states.items() if state.runs), None)

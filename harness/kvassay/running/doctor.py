@@ -9,14 +9,13 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from importlib.metadata import entry_points
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
+from .. import plugins
 from ..errors import ModelError
 from ..registry import backends
-from ..suite import SUITE_GROUP
 
 _CLOCK_READINGS: Final = 2000
 
@@ -167,7 +166,7 @@ def _backends() -> Iterable[Finding]:
 
 
 def _suites() -> Finding:
-    names = sorted(point.name for point in entry_points(group=SUITE_GROUP))
+    names = plugins.names(plugins.SUITES)
     fix = "" if names else f"{sys.executable} -m pip install --force-reinstall kvassay"
     every = ("default", "full", "browser")
     return Finding("suites", bool(names), ", ".join(names) or "none", "anything", fix, every)

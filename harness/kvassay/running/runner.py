@@ -17,7 +17,7 @@ from ..judging.evidence import RAN, check_records
 from ..judging.gate import RUN, Question
 from ..records import Record
 from ..registry import provider, variants_of
-from ..suite import Concluding, Depth, Request, Suite, Target, Task, suites
+from ..suite import Depth, Request, Suite, Target, Task, suites
 from .answers import Answers
 from .machine import availability_records, machine_record
 from .resuming import build_of, done_record
@@ -102,12 +102,7 @@ def opening_records(question: Question) -> list[Record]:
 
 def concluding_records(found: Iterable[Suite], records: Sequence[Record]) -> list[Record]:
     """What suites conclude from the records of all their tasks together."""
-    return [
-        record
-        for suite in found
-        if isinstance(suite, Concluding)
-        for record in suite.conclude(records)
-    ]
+    return [record for suite in found for record in suite.conclude(records)]
 
 
 def collect_tasks(found: Iterable[Suite], request: Request) -> list[Task]:

@@ -21,6 +21,7 @@ from kvassay.errors import InputError
 from kvassay.presets import PRESETS
 from kvassay.protocol import Availability
 from kvassay.records import Record, read_records
+from kvassay.running import targets
 from kvassay.running.runner import Summary
 from kvassay.suite import Request, Target, Task
 
@@ -54,9 +55,10 @@ def installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, Prov
         "reference": Provider(scalar=READY),
         "absent": Provider(wasm=Availability("missing-package", "pip install wasmtime")),
     }
-    monkeypatch.setattr(selecting, "providers", lambda: known)
+    monkeypatch.setattr(targets, "providers", lambda: known)
     original = registry.provider
-    monkeypatch.setattr(selecting, "provider", lambda name: known.get(name) or original(name))
+    for module in (selecting, targets):
+        monkeypatch.setattr(module, "provider", lambda name: known.get(name) or original(name))
     monkeypatch.chdir(tmp_path)
     return known
 
@@ -254,7 +256,7 @@ def test_bad_usage_is_one_line_and_two(
     use(monkeypatch, FakeSuite("parity", [task("nothing")]))
     if "absent" not in arguments:
         monkeypatch.setattr(
-            selecting, "providers", lambda: {"native": Provider(scalar=READY, avx512=OLD)}
+            targets, "providers", lambda: {"native": Provider(scalar=READY, avx512=OLD)}
         )
     assert message in refused(capsys, *arguments)
 
@@ -425,17 +427,17 @@ def test_quick_takes_the_best_variant_unless_one_is_named(installed: dict[str, P
     installed.clear()
     installed["three"] = Provider(wide=OLD, good=READY, plain=READY)
     good, plain = Target("three", "good"), Target("three", "plain")
-    assert selecting.choose_targets([], []) == (good, plain)
-    assert selecting.choose_targets([], [], best_only=True) == (good,)
-    assert selecting.choose_targets([], ["plain"], best_only=True) == (plain,)
+    assert targets.choose_targets([], []) == (good, plain)
+    assert targets.choose_targets([], [], best_only=True) == (good,)
+    assert targets.choose_targets([], ["plain"], best_only=True) == (plain,)
 
 
 def test_a_backend_on_request_is_judged_where_it_is_named(installed: dict[str, Provider]) -> None:
     installed.clear()
     installed["usual"], installed["asked"] = Provider(plain=READY), Provider(plain=READY)
     installed["asked"].on_request = True
-    assert selecting.choose_targets([], []) == (Target("usual", "plain"),)
-    assert selecting.choose_targets(["asked"], []) == (Target("asked", "plain"),)
+    assert targets.choose_targets([], []) == (Target("usual", "plain"),)
+    assert targets.choose_targets(["asked"], []) == (Target("asked", "plain"),)
 
 
 def test_quick_without_names_asks_for_what_a_verdict_is_about() -> None:

@@ -63,7 +63,7 @@ def test_conformance_of_an_installed_package(site: Path) -> None:
 
 def test_the_suites_run_under_pytest(site: Path) -> None:
     suite = ("--pyargs", "kvassay_suites.parity", "-p", "no:cacheprovider", "-q")
-    asked = ("--backend", "mine", "--preset", "fp16", "--depth", "quick")
+    asked = ("--kvassay-backend", "mine", "--kvassay-preset", "fp16", "--kvassay-depth", "quick")
     done = elsewhere(site, "pytest", *suite, *asked, "-k", "page")
     assert done.returncode == 0, done.stdout + done.stderr
     assert int(re.findall(r"(\d+) passed", done.stdout)[0]) >= 1
@@ -72,8 +72,8 @@ def test_the_suites_run_under_pytest(site: Path) -> None:
 def test_a_class_in_the_folder_one_works_in(site: Path) -> None:
     """By the command itself: `python -m pytest` would look there anyway."""
     command = [str(Path(sys.executable).with_name("pytest")), "-p", "no:cacheprovider", "-q"]
-    suite = ("--pyargs", "kvassay_suites.parity", "--collect-only", "--depth", "quick")
-    asked = ("--backend", "mine:Mine", "--preset", "fp16")
+    suite = ("--pyargs", "kvassay_suites.parity", "--collect-only", "--kvassay-depth", "quick")
+    asked = ("--kvassay-backend", "mine:Mine", "--kvassay-preset", "fp16")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     done = subprocess.run(
         [*command, *suite, *asked], cwd=site, env=environment, capture_output=True, text=True

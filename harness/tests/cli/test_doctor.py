@@ -130,7 +130,7 @@ def output_of(command: list[str], terminal: bool) -> bytes:
 
 
 def test_colours_are_for_terminals_alone() -> None:
-    program = "from kvassay.cli.terminal import output; output().print('x', style='red')"
+    program = "from kvassay.cli.parts.terminal import output; output().print('x', style='red')"
     command = [sys.executable, "-c", program]
     assert b"\x1b[" not in output_of(command, terminal=False)
     assert b"\x1b[" in output_of(command, terminal=True)

@@ -11,8 +11,8 @@ import pytest
 from planted.cases import FAULTY
 
 from kvassay.judging.rules import evaluate, rulebook
-from kvassay_suites.faults.case import CASES
-from kvassay_suites.faults.measure import measure
+from kvassay_suites.correctness.faults.case import CASES
+from kvassay_suites.correctness.faults.measure import measure
 
 DOCS = Path(__file__).parents[3] / "docs" / "faults.md"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import Phase
 
-from kvassay_suites.lifecycle import measure as measuring
-from kvassay_suites.lifecycle.measure import measure
+from kvassay_suites.correctness.lifecycle import measure as measuring
+from kvassay_suites.correctness.lifecycle.measure import measure
 
 FAULTS = {
     "RollbackKeepsOne": "draft",

@@ -69,8 +69,8 @@ def test_the_command_line_heeds_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 
 def test_pytest_heeds_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv(REQUIRED, "sve2")
-    arguments = ("--pyargs", "kvassay_suites.parity.test_parity", "--backend", "reference")
-    options = ("--depth", "quick", "-q", "-p", "no:cacheprovider")
+    arguments = ("--pyargs", "kvassay_suites.parity.test_parity", "--kvassay-backend", "reference")
+    options = ("--kvassay-depth", "quick", "-q", "-p", "no:cacheprovider")
     status, said = run(monkeypatch, tmp_path, "-m", "pytest", *arguments, *options)
     assert status != 0
     assert "KVASSAY_REQUIRE_VARIANTS: no variant 'sve2'" in said

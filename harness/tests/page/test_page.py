@@ -172,16 +172,16 @@ def test_header_has_the_documented_bytes() -> None:
     assert page[8:44] == struct.pack("<4QI", *hashes, 2**63 + 5, 3)
     assert page[44:48] == struct.pack("<I", crc(page))
     assert page[48:64] == struct.pack("<6H2BH", 0, 16, 2, 48, 48, 257, 0x25, 0x36, 0)
-    header = Header.parse(page)
+    header = Header.unpack(page)
     assert header.pack() == page[:64]
-    assert replace(header, crc=0) == Header.of(spec.layer(0), 0, 3, identity)
+    assert header._replace(crc=0) == Header.of(spec.layer(0), 0, 3, identity)
     check(spec, page)
 
 
 def test_fields_that_only_turbo_needs_are_zero_elsewhere() -> None:
     _, page = make_page(keys="kivi:2", values="fp16", scale="fp16", seed=9)
     assert page[32:40] == bytes(8)
-    assert Header.parse(page).scale == "u8"
+    assert Header.unpack(page).flags & 3 == 0
     assert struct.unpack_from("<H", page, 58) == (0,)
 
 
@@ -230,17 +230,18 @@ def test_pages_of_another_spec_are_refused_by_field(
 
 def test_pages_of_another_place_or_identity_are_refused_by_field() -> None:
     spec, page = make_page(keys="turbo:2")
-    for kind, layer, start, identity in [
-        ("layer", 1, 0, None),
-        ("token start", 0, 16, None),
-        ("model", 0, 0, Identity(model="x")),
-        ("model", 0, 0, Identity(adapter="x")),
-        ("tokenizer", 0, 0, Identity(template="x")),
-        ("runtime", 0, 0, Identity(runtime="x")),
+    for kind, identity in [
+        ("model", Identity(model="x")),
+        ("model", Identity(adapter="x")),
+        ("tokenizer", Identity(template="x")),
+        ("runtime", Identity(runtime="x")),
     ]:
         with pytest.raises(IdentityError) as caught:
-            check_page(spec.layer(0), page, layer=layer, token_start=start, identity=identity)
+            check_page(spec.layer(0), page, layer=0, token_start=0, identity=identity)
         assert caught.value.field == kind
+    for kind, layer, start in [("layer", 1, 0), ("token start", 0, 16)]:
+        with pytest.raises(PageError, match=kind):
+            check_page(spec.layer(0), page, layer=layer, token_start=start)
 
 
 @pytest.mark.parametrize(
@@ -279,7 +280,7 @@ def test_wrong_lengths_and_nonzero_gaps_are_refused() -> None:
 def test_declared_counts_allocate_nothing() -> None:
     spec, page = make_page(keys="turbo:4", values="turbo:4")
     huge = page[:50] + struct.pack("<4H", 65520, 65535, 65520, 65520) + page[58:]
-    with pytest.raises(PageError, match="calls for"):
+    with pytest.raises(IdentityError, match="KV heads is 65535"):
         check(spec, with_crc(huge))
 
 

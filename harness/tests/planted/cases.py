@@ -7,6 +7,7 @@ are named there.
 from __future__ import annotations
 
 import ctypes
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, ClassVar, Final
 
@@ -369,6 +370,45 @@ class StaleViews(Unbroken):
     cache = _OneBuffer
 
 
+class _AnswersEmpty(WrappedCache):
+    def attend(self, layer: int, q: FloatArray) -> FloatArray:
+        return np.zeros_like(q) if self.lengths[layer] == 0 else super().attend(layer, q)
+
+
+class AnswersEmpty(Unbroken):
+    """An empty cache attends to nothing, and says so with zeros."""
+
+    cache = _AnswersEmpty
+
+
+class _AnyShape(WrappedCache):
+    def append(self, layer: int, k: FloatArray, v: FloatArray) -> None:
+        shape = (-1, self.spec.kv_heads, self.spec.head_dim)
+        rows = [np.asarray(x, np.float32) for x in (k, v)]
+        with suppress(ValueError):  # what does not fit, the inner cache may refuse
+            rows = [x.reshape(shape) for x in rows]
+        super().append(layer, *rows)
+
+
+class AnyShape(Unbroken):
+    """What has as many numbers as some tokens would is taken for those tokens."""
+
+    cache = _AnyShape
+
+
+class _ScalesInPlace(WrappedCache):
+    def attend(self, layer: int, q: FloatArray) -> FloatArray:
+        out = super().attend(layer, q)
+        q *= np.float32(0.125)
+        return out
+
+
+class ScalesInPlace(Unbroken):
+    """The softmax scale is multiplied into the caller's query."""
+
+    cache = _ScalesInPlace
+
+
 FAULTY: Final = {
     1: "planted.state:BoundedOneByOne",
     2: "planted.cases:OneRound",
@@ -391,6 +431,7 @@ FAULTY: Final = {
     19: "planted.cases:LoadsAnything",
     20: "planted.cases:FlushedHalves",
     21: "planted.cases:CentringIgnored",
+    22: "planted.attending:BoundedSaturating",
     25: "planted.cases:FlushToZero",
     27: "planted.state:BoundedStridesIgnored",
     28: "planted.cases:HeadsModulo",
@@ -409,4 +450,9 @@ FAULTY: Final = {
     41: "planted.holding:StagingNeverShrinks",
     42: "planted.cases:BillsKeysOnly",
     44: "planted.cases:StaleViews",
+    45: "planted.cases:AnswersEmpty",
+    46: "planted.cases:AnyShape",
+    47: "planted.cases:ScalesInPlace",
+    48: "planted.attending:BoundedPreviousLayer",
+    49: "planted.attending:BoundedHalfWindow",
 }

@@ -48,13 +48,17 @@ class Planted:
         return Target(f"planted.{self.backend}", "scalar")
 
 
+def fault(number: int) -> Probe:
+    """The case of a fault by its number in docs/faults.md."""
+    return Probe("correctness", f"^fault {number}:")
+
+
 DISTORTION: Final = Probe("correctness", "^distortion (keys|values) (turbo:3|kivi:2)$")
 SCALES: Final = Probe("correctness", "^scales ")
 BIAS: Final = Probe("correctness", "^bias turbo:")
 ERROR: Final = Probe("correctness", "^(error|growth) ")
 RUNS: Final = Probe("correctness", "^codec_runs turbo$")
 IDENTITY: Final = Probe("correctness", "^identity")
-FAULTS: Final = Probe("correctness", "^faults")
 PAGES: Final = Probe("parity", " one page$")
 PLANS: Final = Probe("parity", "( singles| one append| lifecycle)$")
 CROSS: Final = Probe("parity", "d64 9q3kv .* cross read$", depth="default")
@@ -85,44 +89,57 @@ PLANTED: Final = (
     Planted("decoding:BoundedCoarseCodes", "quality.tiny_logit_drift", TINY, "gqa"),
     Planted("decoding:BoundedCoarseCodes", "quality.attention_kl", MODEL, "all layers"),
     Planted(
-        "attending:BoundedSwappedHeads",
-        "correctness.faults",
-        FAULTS,
-        "head layouts.: .48 query heads on 2",
+        "attending:BoundedSwappedHeads", "correctness.faults", fault(28), "48 query heads on 2"
     ),
     Planted("attending:BoundedSwappedHeads", "quality.tiny_top1", TINY, "gqa"),
     Planted("attending:OneUlp", "parity.mismatches", PLANS, "'stage': 'attend'"),
     Planted("attending:ThreadsChangeABit", "parity.mismatches", THREADS, " t3 "),
-    Planted("attending:BoundedHalfTheChannels", "correctness.faults", FAULTS, "weight on one row"),
+    Planted("attending:BoundedHalfTheChannels", "correctness.faults", fault(6), "the stored row"),
     Planted(
-        "attending:BoundedSaturating", "correctness.faults", FAULTS, "scores of the largest keys"
+        "attending:BoundedSaturating", "correctness.faults", fault(22), "scores of the largest keys"
     ),
-    Planted("attending:BoundedSecondCall", "correctness.faults", FAULTS, "public entries"),
+    Planted("attending:BoundedSecondCall", "correctness.faults", fault(4), "7 queries asked again"),
     Planted("attending:BoundedFewQueryBits", "correctness.oracle_error", ERROR, "gaussian scores"),
     Planted("attending:BoundedFewQueryBits", "correctness.contract_growth", ERROR, "'scores'"),
     Planted("attending:TighterThanItIs", "parity.relative_error", PLANS, "'bound': 1e-09"),
     Planted(
-        "attending:BoundedHalfWindow", "correctness.faults", FAULTS, "'window': '.*token 3 is off"
+        "attending:BoundedHalfWindow", "correctness.faults", fault(49), "token 11 of the window"
     ),
-    Planted("attending:BoundedSpanOffByOne", "correctness.faults", FAULTS, "'span': '"),
-    Planted("attending:BoundedKeysForValues", "correctness.faults", FAULTS, "another row"),
+    Planted("attending:BoundedSpanOffByOne", "correctness.faults", fault(31), "over the last 4"),
+    Planted("attending:BoundedKeysForValues", "correctness.faults", fault(6), "the stored row"),
     Planted(
-        "attending:BoundedPreviousLayer", "correctness.faults", FAULTS, "layer 1 attends otherwise"
+        "attending:BoundedPreviousLayer",
+        "correctness.faults",
+        fault(48),
+        "layer 1 and a cache of one",
     ),
     Planted("attending:ForeignPages", "parity.cross_read", CROSS, "'stage': 'attend', 'op': 6"),
-    Planted("state:BoundedFrontierStays", "correctness.faults", FAULTS, "truncate to .*: accepted"),
     Planted(
-        "state:BoundedSharedFork", "correctness.faults", FAULTS, "the parent changed when a fork"
+        "state:BoundedFrontierStays", "correctness.faults", fault(32), "cut to .* found accepted"
     ),
     Planted(
-        "state:BoundedOneByOne", "correctness.faults", FAULTS, "'chunking': '. different states"
+        "state:BoundedSharedFork",
+        "correctness.faults",
+        fault(34),
+        "the parent of fork 1, which grew",
     ),
-    Planted("state:BoundedSwallowsNaN", "correctness.faults", FAULTS, "append of nan: accepted"),
+    Planted("state:BoundedOneByOne", "correctness.faults", fault(1), r"as \[1, 1, 1\]"),
     Planted(
-        "state:BoundedHalfWritten", "correctness.faults", FAULTS, "refused, but the cache changed"
+        "state:BoundedSwallowsNaN",
+        "correctness.faults",
+        fault(18),
+        "append of nan .*found accepted",
     ),
-    Planted("state:BoundedStridesIgnored", "correctness.faults", FAULTS, "'strides': '2 different"),
-    Planted("state:BoundedDirtyReset", "correctness.faults", FAULTS, "length 1 after reset"),
+    Planted(
+        "state:BoundedHalfWritten", "correctness.faults", fault(18), "the cache before and after"
+    ),
+    Planted(
+        "state:BoundedStridesIgnored",
+        "correctness.faults",
+        fault(27),
+        "transposed: dump must be equal",
+    ),
+    Planted("state:BoundedDirtyReset", "correctness.faults", fault(34), "dump after a reset"),
     Planted("state:AnyIdentity", "correctness.identity_accepted", IDENTITY, "seed = 6: accepted"),
     Planted(
         "state:ModelNameOnly", "correctness.identity_accepted", IDENTITY, "'other'.*: accepted"

@@ -5,14 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from .kit import HELD, IDENTITY, Probe
+from .kit import HELD, IDENTITY, Probe, fault
 
 #: Rejected at the door, in a process of its own, before anything is measured.
 DOOR: Final = None
 PAGE: Final = Probe("parity", "^page: turbo.* one page$")
 PLANS: Final = Probe("parity", "( singles| one append)$")
-DATA: Final = Probe("correctness", "^faults 0$")
-STATE: Final = Probe("correctness", "^faults 9$")
 
 
 @dataclass(frozen=True)
@@ -39,18 +37,18 @@ PLANTED: Final = (
     Fault(9, "values rounded", "parity.mismatches", PAGE, "'stage': 'value"),
     Fault(10, "values in reverse", "parity.mismatches", PAGE, "'stage': 'value"),
     Fault(11, "last token dropped", "run.errors", PAGE, "layer 0 holds 15 tokens"),
-    Fault(12, "one layer for all", "correctness.faults", STATE, "neighbours"),
+    Fault(12, "one layer for all", "correctness.faults", fault(48), "layer 0 and a cache of one"),
     Fault(13, "one unit in the last place", "parity.mismatches", PAGE, "'stage': 'attend'"),
-    Fault(14, "first of n queries wrong", "correctness.faults", DATA, "public entries"),
-    Fault(15, "query heads mixed up", "correctness.faults", DATA, "head layouts"),
-    Fault(16, "half of the channels", "correctness.faults", DATA, "weight on one row"),
+    Fault(14, "first of n queries wrong", "correctness.faults", fault(4), "query 0 of 7"),
+    Fault(15, "query heads mixed up", "correctness.faults", fault(28), "12 query heads on 12"),
+    Fault(16, "half of the channels", "correctness.faults", fault(6), "the stored row"),
     Fault(17, "dies with several queries", "run.errors", PLANS, "SIGABRT", 60.0),
     Fault(18, "hangs with several queries", "run.errors", PLANS, "timed out", 8.0),
     Fault(19, "dies at once", "run.errors", DOOR, "killed by SIGABRT"),
     Fault(20, "scores without scale", "parity.mismatches", PAGE, "'stage': 'scores'"),
-    Fault(21, "truncate does nothing", "correctness.faults", STATE, "truncat"),
-    Fault(22, "reset does nothing", "correctness.faults", STATE, "reset"),
-    Fault(23, "a fork is empty", "correctness.faults", STATE, "forks"),
+    Fault(21, "truncate does nothing", "correctness.faults", fault(33), "cut to"),
+    Fault(22, "reset does nothing", "correctness.faults", fault(34), "after a reset"),
+    Fault(23, "a fork is empty", "correctness.faults", fault(34), "truncate: 40 is outside 0"),
     Fault(24, "any identity", "correctness.identity_accepted", IDENTITY, "accepted"),
     Fault(25, "bills half of the codes", "memory.unbilled_bytes", HELD, "appended"),
     Fault(26, "says that nothing ran", "run.errors", DOOR, "nothing ran instead of scalar"),

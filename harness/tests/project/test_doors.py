@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from importlib.metadata import EntryPoint, EntryPoints
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import kvassay
-from kvassay import registry
+from kvassay import plugins, registry
 from kvassay.backend.signatures import mismatches
 from kvassay.cli import run
 from kvassay.errors import ModelError, RegistryError, UnavailableError, UnknownBackendError
@@ -220,16 +220,15 @@ def test_a_duplicate_name_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
             kvassay.register(ClassProvider("mine", Plain))
         with pytest.raises(RegistryError, match=f"named '{taken}' exists already"):
             kvassay.register(ClassProvider(taken, Plain))
-    group = registry.BACKEND_GROUP
-    twice = [EntryPoint("two", f"{__name__}:{cls}", group) for cls in ("Plain", "More")]
-    monkeypatch.setattr(registry, "_points", lambda _: EntryPoints(twice))
+    twice = [EntryPoint("two", f"{__name__}:{cls}", plugins.BACKENDS) for cls in ("Plain", "More")]
+    monkeypatch.setattr(plugins, "points", lambda _: tuple(twice))
     with pytest.raises(RegistryError, match="two packages offer a backend named 'two'"):
         registry.provider("two")
 
 
 def test_an_installed_package_that_cannot_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
-    point = EntryPoint("theirs", "absent_package:Theirs", registry.BACKEND_GROUP)
-    monkeypatch.setattr(registry, "_points", lambda _: EntryPoints([point]))
+    point = EntryPoint("theirs", "absent_package:Theirs", plugins.BACKENDS)
+    monkeypatch.setattr(plugins, "points", lambda _: (point,))
     said = "'theirs': importing absent_package:Theirs raised ModuleNotFoundError"
     with pytest.raises(RegistryError, match=said):
         registry.providers()

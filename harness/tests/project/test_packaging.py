@@ -86,7 +86,6 @@ def test_promised_entry_points_are_there() -> None:
         ("kvassay.backends", "native"),
         ("kvassay.codecs", "kvassay"),
         ("kvassay.suites", "correctness"),
-        ("kvassay.suites", "faults"),
         ("kvassay.suites", "parity"),
         ("kvassay.suites", "memory"),
         ("kvassay.suites", "quality"),

@@ -13,7 +13,7 @@ import pytest
 from vectors import filled, gaussian, state
 
 from kvassay.errors import InputError, PageError, WriteError
-from kvassay.retrieval import Affine, Calibration, Index
+from kvassay.retrieval import Affine, Calibration, Index, scorers
 
 
 def kinds() -> dict[str, Callable[[], Index]]:
@@ -98,6 +98,7 @@ FIELDS = {
     "kind": (14, "<H"),
     "count": (24, "<Q"),
     "next_id": (32, "<Q"),
+    "samples": (40, "<Q"),
     "reserved": (100, "<I"),
 }
 
@@ -116,6 +117,10 @@ FIELDS = {
         ("count", (1 << 64) - 1, "its header says"),
         ("count", 48, "next id 40"),
         ("next_id", 39, "next id 39"),
+        ("next_id", (1 << 62) + 1, "ids end at"),
+        ("next_id", 1 << 63, "ids end at"),
+        ("kind", 1, "not calibrated"),
+        ("samples", 300, "not calibrated"),
     ],
 )
 def test_headers_that_lie_are_refused(field: str, value: int, message: str, tmp_path: Path) -> None:
@@ -125,10 +130,90 @@ def test_headers_that_lie_are_refused(field: str, value: int, message: str, tmp_
     data = bytearray(path.read_bytes())
     offset, kind = FIELDS[field]
     struct.pack_into(kind, data, offset, value)
+    path.write_bytes(mended(data, 0, 0))
+    refused_by_all(path, message)
+
+
+def refused_by_all(path: Path, message: str) -> None:
+    """Whoever is to score."""
+    for name, variants in scorers().items():
+        for variant in (v for v, there in variants.items() if there.runs):
+            with pytest.raises(PageError, match=message):
+                Index.load(path, name, variant=variant)
+
+
+def mended(data: bytearray, start: int, end: int) -> bytes:
+    """The file with the checksum of its first section that is all of [start, end), or of its
+    header, made right."""
+    if end:
+        struct.pack_into("<I", data, 48 + 4 * (start != 128), zlib.crc32(data[start:end]))
     struct.pack_into("<I", data, 124, zlib.crc32(data[:124]))
-    path.write_bytes(data)
-    with pytest.raises(PageError, match=message):
-        Index.load(path, "reference")
+    return bytes(data)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, -1.0, -0.0, 1e20, 3e38])
+def test_scales_that_no_vector_has_are_refused_behind_a_right_checksum(
+    value: float, tmp_path: Path
+) -> None:
+    path = tmp_path / "a.kvri"
+    index = filled(40, 32, bits=4)
+    index.save(path)
+    data = bytearray(path.read_bytes())
+    scales = 128 + 48 * 16
+    assert np.frombuffer(data, np.float32, 40, scales).all()
+    struct.pack_into("<f", data, scales + 12, value)
+    path.write_bytes(mended(data, scales, scales + 192))
+    refused_by_all(path, "a scale is one that no vector has")
+
+
+def test_every_bit_behind_right_checksums_is_refused_or_kept_and_answers(tmp_path: Path) -> None:
+    """What loads is saved as it was, and its scores are numbers."""
+    path, again = tmp_path / "a.kvri", tmp_path / "b.kvri"
+    filled(5, 16, bits=2).save(path)
+    good = path.read_bytes()
+    scales = 128 + 16 * 4
+    assert len(good) == scales + 64
+    taken = 0
+    for bit in range(8 * 124):
+        if 48 <= bit // 8 < 68:  # checksums
+            continue
+        path.write_bytes(mended(flipped(good, bit), 0, 0))
+        taken += kept(path, again)
+    for start, end in ((128, scales), (scales, len(good))):
+        for bit in range(8 * start, 8 * end):
+            path.write_bytes(mended(flipped(good, bit), start, end))
+            taken += kept(path, again)
+    codes, seed, next_id, cosine = 5 * 16 * 2, 64, 62 - 3 + 2, 1
+    assert codes + seed + cosine < taken < codes + seed + cosine + next_id + 5 * 32
+
+
+def flipped(data: bytes, bit: int) -> bytearray:
+    out = bytearray(data)
+    out[bit // 8] ^= 1 << bit % 8
+    return out
+
+
+def kept(path: Path, again: Path) -> bool:
+    """Whether a file loads; what does is saved to the byte and finds numbers."""
+    try:
+        index = Index.load(path, "reference")
+    except PageError:
+        return False
+    index.save(again)
+    assert again.read_bytes() == path.read_bytes()
+    assert np.isfinite(index.search(gaussian(3, 1, index.code.dim) * 2.0**30, 5)[0]).all()
+    return True
+
+
+def test_ids_end(tmp_path: Path) -> None:
+    index = Index(24, 4, backend="reference")
+    assert index.add(gaussian(1, 1, 24), ids=[2**62 - 2]).tolist() == [2**62 - 2]
+    assert index.add(gaussian(2, 1, 24)).tolist() == [2**62 - 1]
+    index.save(tmp_path / "a.kvri")
+    for held in (index, Index.load(tmp_path / "a.kvri", "reference")):
+        with pytest.raises(InputError, match="the next id is 4611686018427387904; 1 more are"):
+            held.add(gaussian(3, 1, 24))
+        assert len(held) == 2
 
 
 def test_sound_checksums_over_senseless_numbers_are_refused(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from kvassay.judging.gate import Question
 from kvassay.judging.rules import Rule, rulebook
 from kvassay.records import Record
-from kvassay.suite import Request, Target, Task
+from kvassay.suite import Request, Suite, Target, Task
 
 TARGET = Target("reference", "scalar")
 PRESET = "turbo"
@@ -168,7 +168,7 @@ def task(name: str, target: Target | None = TARGET, weight: float = 1.0, **argum
 
 
 @dataclass
-class FakeSuite:
+class FakeSuite(Suite):
     """A suite of given tasks, that remembers what it was asked."""
 
     name: str

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from kvassay.assets.web import web_assets
-from kvassay.suite import Request, Target, Task
+from kvassay.suite import Request, Suite, Target, Task
 
 from .engines import ENGINES
 
@@ -20,10 +20,12 @@ GROUPS: Final = ("browsers", "node")
 _FUNCTIONS: Final = {"parity": 30.0, "sessions": 15.0, "speed": 15.0}
 
 
-class BrowserSuite:
+class BrowserSuite(Suite):
     """Every target that brings modules for the web, in every engine of this machine."""
 
     name = "browser"
+    command_scope = "browser"
+    every_variant = True
 
     def tasks(self, request: Request) -> Sequence[Task]:
         """One task that lists the engines; in scope `browser`, three a target and group."""

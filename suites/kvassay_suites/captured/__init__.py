@@ -9,7 +9,7 @@ from kvassay import registry
 from kvassay.captured import CapturedFile, open_captured
 from kvassay.errors import KvassayError
 from kvassay.presets import preset as make_preset
-from kvassay.suite import Depth, Request, Target, Task
+from kvassay.suite import Depth, Request, Suite, Target, Task
 
 from ..quality.measured import REAL
 
@@ -22,7 +22,7 @@ EFFORTS: Final[dict[Depth, tuple[int, int]]] = {
 }
 
 
-class CapturedSuite:
+class CapturedSuite(Suite):
     """One task a target and preset, over the layers of the file."""
 
     name = SUITE

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import kvassay
 from kvassay.errors import KvassayError
-from kvassay.suite import Depth, Request, Target, Task
+from kvassay.suite import Depth, Request, Suite, Target, Task
 
 from ..common.specs import (
     CODEC_PAIRS,
@@ -18,19 +18,18 @@ from ..common.specs import (
     VALUE_CODECS,
     make_spec,
 )
-from .faults import CASES
+from . import faults, lifecycle
 
+NAME: Final = "correctness"
 #: What a quick look takes: the codecs of the presets.
 QUICK = ("fp16", "turbo:3.5", "turbo:3", "turbo:3+qjl", "kivi:2")
 QUICK_PAIRS = (("turbo:3.5", "turbo:3.5"), ("kivi:2", "kivi:2"), ("fp16", "fp16"))
-#: Fault cases in one task.
-BATCH = 9
 
 
-class CorrectnessSuite:
+class CorrectnessSuite(Suite):
     """Every target against theory, identities and the oracle."""
 
-    name = "correctness"
+    name = NAME
 
     def tasks(self, request: Request) -> Sequence[Task]:
         """Tasks for each target; raises KvassayError where a target supports no codec at all."""
@@ -77,10 +76,8 @@ def _target_tasks(target: Target, request: Request) -> list[Task]:
             _task(target, "codec_runs", label, ONE_LAYER, **pair, head_dim=(64, 80)[number % 2]),
         ]
     tasks.append(_task(target, "identity", "", ONE_LAYER))
-    names = list(CASES)
-    for start in range(0, len(names), BATCH):
-        batch = names[start : start + BATCH]
-        tasks.append(_task(target, "faults", f"{start}", ONE_LAYER, names=batch))
+    tasks += faults.tasks(NAME, target, depth)
+    tasks += lifecycle.tasks(NAME, target, depth)
     for preset in request.presets:
         tasks += [
             _task(target, "figures", preset, ONE_LAYER, preset=preset),
@@ -105,7 +102,7 @@ def _supported(target: Target, stream: str, codecs: Sequence[str]) -> list[str]:
 def _task(target: Target, function: str, label: str, stage: str, **arguments: Any) -> Task:
     module, _, name = function.partition(":")
     return Task(
-        suite="correctness",
+        suite=NAME,
         label=f"{(name or module).removeprefix('measure_')} {label}".strip(),
         function=f"kvassay_suites.correctness.{module}:{name or 'measure'}",
         arguments={"backend": target.backend, "variant": target.variant, **arguments},

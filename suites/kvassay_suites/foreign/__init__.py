@@ -11,7 +11,7 @@ from typing import Any, Final
 from kvassay import registry
 from kvassay.backend.own_formats import OwnFormatBackend
 from kvassay.errors import KvassayError
-from kvassay.suite import Request, Target, Task
+from kvassay.suite import Request, Suite, Target, Task
 
 from ..common.specs import MATH, ONE_LAYER
 from ..quality.measured import REAL, TINY
@@ -27,10 +27,12 @@ _PARTS: Final = {
 _TOKENS: Final = {"quick": 320, "default": 1024, "full": 1024}
 
 
-class ForeignSuite:
+class ForeignSuite(Suite):
     """Four tasks a target and format."""
 
     name = SUITE
+    judges = "formats"
+    needs_model = True
     scope = SUITE  # no gate has it
 
     def tasks(self, request: Request) -> Sequence[Task]:

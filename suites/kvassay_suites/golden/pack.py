@@ -32,15 +32,16 @@ MEANINGS: Final = {
     "values": "float32 values appended, [token][kv head][channel]",
     "query": "the query, [query head][channel]",
     "signs": "sign bits of the projection, 1 where it is not negative (section 5)",
-    "signs1": "first sign vector of the transform (section 4)",
-    "order": "permutation: gather(y)[i] = y[order[i]]",
-    "signs2": "second sign vector",
+    "signs1": "s1 of the stream's transform T, 1 or -1 a channel (section 4)",
+    "order": "perm of the stream's transform T: gather(y)[i] = y[order[i]]; unused with one round",
+    "signs2": "s2 of the stream's transform T, 1 or -1 a channel; unused with one round",
     "gain": "store and read gain",
     "thresholds": "thresholds of a span of channels, in units of sigma (section 5)",
     "centroids": "positive half of its integer codebook",
     "mean": "what is taken off before the transform, [page][kv head][channel] (section 3)",
     "residual": "r, [page][kv head][token][channel]",
-    "transformed": "y = T(r)",
+    "transformed": "y = T(r), T of the same stream, [page][kv head][token][channel]",
+    "query.transformed": "z = T(ql), T of the keys and ql query.scaled, [query head][channel]",
     "sigma": "sqrt(n2 / d), [page][kv head][token]",
     "codes": "codes; of the query its 7-bit integers; of fp16 streams the tokens",
     "minima": "lo of each group of 32, as in the page (section 6)",
@@ -194,8 +195,9 @@ def _stored(case: str) -> Arrays:
 
 
 def _meaning(name: str) -> str:
-    plain = re.sub(r"\d+$", "", name.partition(".")[2]) if name not in MEANINGS else name
-    return MEANINGS[name] if name in MEANINGS else MEANINGS.get(plain) or MEANINGS[f"{plain}1"]
+    part = name.partition(".")[2]
+    known = (name, part, re.sub(r"\d+$", "", part))  # numbers of spans mean nothing by themselves
+    return next(MEANINGS[one] for one in known if one in MEANINGS)
 
 
 if __name__ == "__main__":

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kvassay.assets import packs
-from kvassay.assets.packs import compare_pack, write_pack
+from kvassay.assets import files as assets
+from kvassay.assets.files import differences, write_files
 from kvassay.cli import golden_pack as packing
 from kvassay.cli import run
 from kvassay.errors import KvassayError, WriteError
@@ -36,7 +36,7 @@ def files() -> dict[str, bytes]:
 
 @pytest.fixture
 def folder(files: dict[str, bytes], tmp_path: Path) -> Path:
-    write_pack(files, tmp_path / "pack")
+    write_files(files, tmp_path / "pack")
     return tmp_path / "pack"
 
 
@@ -83,6 +83,39 @@ def test_the_manifest_says_what_each_file_is(files: dict[str, bytes]) -> None:
             assert len(files[entry["file"]]) == size
             assert len(entry["meaning"]) > 1
     assert named == set(files)
+
+
+def test_meanings_are_those_of_the_arrays(files: dict[str, bytes]) -> None:
+    """Said by the manifest, and so by the numbers."""
+    manifest = json.loads(files["manifest.json"])["cases"]
+    meanings = {
+        name: entry["meaning"]
+        for case in manifest.values()
+        for name, entry in case["arrays"].items()
+    }
+    for stream in ("key", "value", "sign"):
+        for number in (1, 2):
+            assert meanings[f"{stream}.signs{number}"].startswith(f"s{number} of the stream's tra")
+        assert meanings[f"{stream}.order"].startswith("perm of the stream's transform")
+    assert meanings["key.signs"].startswith("sign bits of the projection")
+    assert meanings["key.transformed"].startswith("y = T(r)")
+    assert meanings["query.transformed"].startswith("z = T(ql), T of the keys and ql query.scaled")
+    for case, entry in manifest.items():
+        spec, arrays = entry["spec"], entry["arrays"]
+
+        def array(name: str, arrays: dict[str, Any] = arrays) -> Any:
+            told = arrays[name]
+            return np.frombuffer(files[told["file"]], told["dtype"]).reshape(told["shape"])
+
+        for stream, of in (("key", "key"), ("value", "value"), ("query", "key")):
+            if f"{stream}.transformed" not in arrays:
+                continue
+            turn = Transform.of(spec["head_dim"], spec["seed"], of == "value", spec["rounds"])
+            given = array("query.scaled" if stream == "query" else f"{stream}.residual")
+            assert np.array_equal(turn.forward(given), array(f"{stream}.transformed")), case
+            assert np.array_equal(turn.signs1, array(f"{of}.signs1"))
+            assert np.array_equal(turn.signs2, array(f"{of}.signs2"))
+            assert np.array_equal(turn.order, array(f"{of}.order"))
 
 
 def test_nothing_regenerates_itself(
@@ -199,7 +232,7 @@ def test_the_command_writes_and_checks(
     assert run(["golden-pack", str(place), "--check"]) == 0
     assert "0 differences" in capsys.readouterr().out
     assert run(["golden-pack", str(place)]) == 2
-    assert "not empty" in capsys.readouterr().err
+    assert "not an empty folder" in capsys.readouterr().err
     (place / "d64" / "scores.bin").unlink()
     (place / "d80" / "scores.bin").write_bytes(bytes(len(files["d80/scores.bin"])))
     (place / "d96" / "scores.bin").write_bytes(b"")
@@ -214,12 +247,12 @@ def test_the_command_writes_and_checks(
 
 
 def test_a_pack_nobody_offers_and_a_folder_that_is_a_file(tmp_path: Path) -> None:
-    with pytest.raises(KvassayError, match="no installed package offers the pack 'none'"):
-        packs.pack("none")
+    with pytest.raises(KvassayError, match="no pack 'none'"):
+        assets.pack("none")
     (tmp_path / "file").touch()
-    with pytest.raises(WriteError, match="not empty"):
-        write_pack({"a": b""}, tmp_path / "file")
-    assert compare_pack({"a": b""}, tmp_path / "absent") == ["a is missing"]
+    with pytest.raises(WriteError, match="not an empty folder"):
+        write_files({"a": b""}, tmp_path / "file")
+    assert differences({"a": b""}, tmp_path / "absent") == ["a is missing"]
 
 
 # --- the arithmetic alone -------------------------------------------------------------------------

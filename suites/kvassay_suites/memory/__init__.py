@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from kvassay.suite import Depth, Request, Target, Task
+from kvassay.suite import Depth, Request, Suite, Target, Task
 
 from ..common.specs import ONE_LAYER
 
@@ -40,7 +40,7 @@ EFFORTS: Final[Mapping[Depth, Effort]] = {
 }
 
 
-class MemorySuite:
+class MemorySuite(Suite):
     """Every target and preset, each measurement in a fresh process."""
 
     name = "memory"

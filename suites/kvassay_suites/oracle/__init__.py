@@ -9,9 +9,10 @@ contract's own arithmetic).
 """
 
 from .attention import attend64, scores64
+from .check import check_dump
 from .dump import CacheState, Dump, LayerState, decode_cache, read_dump
 from .edit import flip_code, flip_token, put_number, put_token
-from .errors import OracleError
+from .errors import OracleError, OtherCacheError
 from .page import Page, read_page
 from .rotation import rotation
 
@@ -20,8 +21,10 @@ __all__ = [
     "Dump",
     "LayerState",
     "OracleError",
+    "OtherCacheError",
     "Page",
     "attend64",
+    "check_dump",
     "decode_cache",
     "flip_code",
     "flip_token",

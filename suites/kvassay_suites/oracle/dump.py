@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .errors import OracleError
-from .page import FP16, Page, page_size, read_page
+from .page import FP16, Page, header_for, page_bytes, read_page
 
 Float64 = NDArray[np.float64]
 HEADER: Final = struct.Struct("<4sHHQIIII")
@@ -120,14 +120,15 @@ def read_dump(data: bytes) -> Dump:
     for record in records:
         if record["offset"] != _up(end, 64):
             raise OracleError(f"dump: a section at {record['offset']}, expected {_up(end, 64)}")
-        layer, end = _layer(data, record)
+        layer, end = place_layer(record)
         out.append(layer)
     if _up(end, 64) != total:
         raise OracleError(f"dump: sections end at {end}, the file at {total}")
     return Dump(data, identity, tuple(out))
 
 
-def _layer(data: bytes, record: dict[str, Any]) -> tuple[LayerDump, int]:
+def place_layer(record: dict[str, Any]) -> tuple[LayerDump, int]:
+    """Where the parts of a layer lie, and where its section ends, from its record alone."""
     heads, d, p = record["heads"], record["head_dim"], record["page_tokens"]
     length = record["length"]
     sealed = max(0, (length - record["sinks"] - record["window"]) // p)
@@ -152,7 +153,7 @@ def _layer(data: bytes, record: dict[str, Any]) -> tuple[LayerDump, int]:
             sections[name] = Section(name, at, shape)
             at += 2 * int(np.prod(shape))
     at = _up(at, 64)
-    size = page_size(data[at : at + 64]) if record["pages"] else 0
+    size = page_bytes(header_for(record)) if record["pages"] else 0
     offsets = tuple(at + i * size for i in range(record["pages"]))
     return LayerDump(record, sections, offsets, size), at + size * record["pages"]
 

@@ -231,9 +231,26 @@ def header_of(data: bytes) -> dict[str, Any]:
     return dict(zip(FIELDS, HEADER.unpack_from(data), strict=True))
 
 
-def page_size(data: bytes) -> int:
-    """Size of the page that starts with this header."""
-    return _layout(header_of(data))[1]
+def header_for(record: dict[str, Any]) -> dict[str, Any]:
+    """What a layer's record in a dump says of the headers of its pages."""
+    turbo = any(record[name] >> 4 in (TURBO, QJL) for name in ("key_mode", "value_mode"))
+    centres = record["key_centre"] << 2 | record["value_centre"] << 4
+    return {
+        "flags": (record["scale_kind"] if turbo else 0) | centres | 1 << 8,
+        "seed": record["seed"] if turbo else 0,
+        "transform": 1 + 256 * record["rounds"] if turbo else 0,
+        "tokens": record["page_tokens"],
+        "heads": record["heads"],
+        "head_dim": record["head_dim"],
+        "stored_dim": record["head_dim"],
+        "key_mode": record["key_mode"],
+        "value_mode": record["value_mode"],
+    }
+
+
+def page_bytes(header: dict[str, Any]) -> int:
+    """Size of a page with this header."""
+    return _layout(header)[1]
 
 
 def as_laid_out(data: bytes, header: dict[str, Any]) -> Page:

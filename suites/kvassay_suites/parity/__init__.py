@@ -8,7 +8,7 @@ from typing import Any
 import kvassay
 from kvassay.errors import KvassayError
 from kvassay.protocol import Backend
-from kvassay.suite import Request, Target, Task
+from kvassay.suite import Request, Suite, Target, Task
 
 from ..common.specs import MATH, ONE_LAYER, describe, instruction_stage
 from ..golden.cases import CASES as GOLDEN
@@ -21,10 +21,12 @@ BATCH = 12
 GOLDEN_BATCH = 5
 
 
-class ParitySuite:
+class ParitySuite(Suite):
     """Every target against the backend `reference`; the reference against its own chunkings."""
 
     name = "parity"
+    every_variant = True
+    emulated_too = True
 
     def tasks(self, request: Request) -> Sequence[Task]:
         """Tasks for each target; raises KvassayError where a target supports no case at all."""

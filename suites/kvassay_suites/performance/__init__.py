@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from kvassay.suite import Depth, Request, Target, Task
+from kvassay.suite import Depth, Request, Suite, Target, Task
 
 from ..common.specs import instruction_stage
 from .work import BASELINE, Shape
@@ -39,10 +39,11 @@ EFFORTS: Final[Mapping[Depth, Effort]] = {
 }
 
 
-class PerformanceSuite:
+class PerformanceSuite(Suite):
     """Tasks that run alone, so that nothing else of the run disturbs their times."""
 
     name = "performance"
+    command_scope = "full"
     scope = "full"
 
     def tasks(self, request: Request) -> Sequence[Task]:

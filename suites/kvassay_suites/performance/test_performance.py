@@ -14,6 +14,7 @@ import pytest
 import kvassay
 from kvassay.judging.rules import rulebook
 from kvassay.judging.tracks import tracks
+from kvassay.page.layout import PageLayout
 from kvassay.records import Record
 from kvassay.running.machine import caches
 from kvassay.suite import Request, Target, in_scope
@@ -141,7 +142,7 @@ def test_predictions_are_the_formulas() -> None:
     # 8 queries and 8 outputs of 128, two rounds of 128 signs and 128 x 7 additions each.
     transform_seconds = 16 * 2 * (128 + 128 * 7) / 1e11
     costs = kvassay.preset("turbo", layers=1, **asdict(OWNER.shape))
-    page = kvassay.page.layout.PageLayout(costs.layer_specs[0]).size / costs.page_tokens
+    page = PageLayout(costs.layer_specs[0]).size / costs.page_tokens
     saved = 2 * 2 * 128 * 2 - page
     assert found["break_even"] == pytest.approx(transform_seconds * 1e10 / saved)
     assert found["payback"] > 0

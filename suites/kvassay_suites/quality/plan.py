@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib.metadata import entry_points
 from typing import Any, Final
 
 from kvassay import registry
 from kvassay.errors import KvassayError
+from kvassay.plugins import BACKENDS, points
 from kvassay.presets import preset as make_preset
 from kvassay.records import Record
-from kvassay.registry import BACKEND_GROUP
-from kvassay.suite import Depth, Request, Target, Task
+from kvassay.suite import Depth, Request, Suite, Target, Task
 from kvassay_suites.common.specs import ONE_LAYER
 
 from .measured import REAL, SUITE, TINY
@@ -57,10 +56,11 @@ class Pass:
     followers: tuple[Target, ...] = ()
 
 
-class QualitySuite:
+class QualitySuite(Suite):
     """One layer, tiny transformers, the real model; in scope full also the task families."""
 
     name = SUITE
+    needs_model = True
 
     def tasks(self, request: Request) -> Sequence[Task]:
         """A preset that a target does not execute has no tasks, so its rules stay unmeasured.
@@ -123,7 +123,7 @@ def _require_some(request: Request, tasks: Sequence[Task]) -> None:
 def _shipped(backend: str) -> bool:
     return any(
         point.name == backend and point.dist is not None and point.dist.name == _DISTRIBUTION
-        for point in entry_points(group=BACKEND_GROUP)
+        for point in points(BACKENDS)
     )
 
 

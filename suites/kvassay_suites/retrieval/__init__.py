@@ -13,7 +13,7 @@ from typing import Any, Final
 from kvassay.presets import STORED_MODES
 from kvassay.registry import REFERENCE
 from kvassay.retrieval import scorers
-from kvassay.suite import Depth, Request, Target, Task
+from kvassay.suite import Depth, Request, Suite, Target, Task
 
 from ..common.specs import instruction_stage
 from .data import REAL
@@ -30,11 +30,12 @@ PLANS: Final[Mapping[Depth, Plan]] = {
 }
 
 
-class RetrievalSuite:
+class RetrievalSuite(Suite):
     """A listing, then for each target with a scorer: bits, bytes, and what the modes asked for
     find."""
 
     name = "retrieval"
+    judges = "stored"
 
     def tasks(self, request: Request) -> Sequence[Task]:
         """The listing comes first, so that a request without a scorer has a task too."""

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import kvassay
-from kvassay.suite import Depth, Request, Target, Task
+from kvassay.suite import Depth, Request, Suite, Target, Task
 
 from ..common.specs import instruction_stage
 
@@ -19,10 +19,11 @@ from ..common.specs import instruction_stage
 SESSIONS: Final[Mapping[Depth, int]] = {"quick": 10, "default": 100, "full": 100}
 
 
-class WasmSuite:
+class WasmSuite(Suite):
     """Three tasks a target with a linear memory, and one that says which targets have one."""
 
     name = "wasm"
+    every_variant = True
 
     def tasks(self, request: Request) -> Sequence[Task]:
         """The listing comes first, so that a request without such a target has a task too."""

@@ -33,22 +33,30 @@ function allowedLengths(message) {
 }
 
 function identityFailure(message, restoring) {
-  const difference = restoring && firstDifference(restoring.expected, dumpText(restoring.dump));
-  if (!difference) return new IdentityError(message, "");
+  const text = restoring && dumpText(restoring.dump);
+  if (!restoring || text === restoring.expected) return new IdentityError(message, message.split(":", 1)[0]);
+  const difference = firstDifference(restoring.expected, text);
+  if (!difference) return new PageError("dump: the identity text cannot be read, or is not in canonical form");
   const [field, expected, found] = difference;
-  const text = `dump: ${field} is ${found}, this cache has ${expected}; restore with the spec it was made with`;
-  return new IdentityError(text, field);
+  const said = `dump: ${field} is ${found}, this cache has ${expected}; restore with the spec it was made with`;
+  return new IdentityError(said, field);
 }
 
-/** The identity text in a dump (docs/page-format.md). */
+/** The identity text in a dump (docs/page-format.md); null where it is no UTF-8. */
 function dumpText(dump) {
   const size = new DataView(dump.buffer, dump.byteOffset, dump.length).getUint32(24, true);
-  return new TextDecoder().decode(dump.subarray(32, 32 + size));
+  try {
+    return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(dump.subarray(32, 32 + size));
+  } catch {
+    return null;
+  }
 }
 
 function firstDifference(expectedText, foundText) {
   try {
-    return difference("", JSON.parse(expectedText), JSON.parse(foundText));
+    const found = JSON.parse(foundText);
+    if (typeof found !== "object" || found === null || Array.isArray(found)) return null;
+    return difference("", JSON.parse(expectedText), found);
   } catch {
     return null;
   }
@@ -60,7 +68,7 @@ function difference(prefix, expected, found) {
     const [want, have] = [expected[name], found[name]];
     const sides = [want, have].map((side) => (side === undefined ? "missing" : JSON.stringify(side)));
     if (sides[0] === sides[1]) continue;
-    const nested = [want, have].every((side) => typeof side === "object" && side !== null);
+    const nested = [want, have].every((side) => typeof side === "object" && side !== null && !Array.isArray(side));
     return nested ? difference(`${prefix}${name}.`, want, have) : [`${prefix}${name}`, ...sides];
   }
   return null;

@@ -52,6 +52,44 @@ test("dumps restore, and refuse another identity by its field", async () => {
   refused(TURBO, new Uint8Array(0), host.PageError);
 });
 
+/** The dump with one byte changed and its checksum made right. */
+function changed(dump, at, bits) {
+  const bad = dump.slice();
+  bad[at] ^= bits;
+  bad.fill(0, 16, 20);
+  let crc = 0xffffffff;
+  for (const byte of bad) {
+    crc ^= byte;
+    for (let bit = 0; bit < 8; bit++) crc = (crc >>> 1) ^ (crc & 1 ? 0xedb88320 : 0);
+  }
+  new DataView(bad.buffer).setUint32(16, ~crc >>> 0, true);
+  return bad;
+}
+
+test("behind a right checksum the field says which error", async () => {
+  const library = await loadScalar();
+  const cache = library.prepare(TURBO);
+  cache.append(0, tokens(40), tokens(40, 2));
+  const dump = cache.dump();
+  const size = new DataView(dump.buffer, dump.byteOffset).getUint32(24, true);
+  const record = 32 + Math.ceil(size / 16) * 16;
+  const said = (at, bits) => {
+    try {
+      library.restore(TURBO, changed(dump, at, bits));
+    } catch (error) {
+      return [error.constructor, error.field];
+    }
+    return [];
+  };
+  assert.deepEqual(said(32, 1), [host.PageError, undefined]); // no JSON
+  assert.deepEqual(said(33, 0x80), [host.PageError, undefined]); // no UTF-8
+  assert.deepEqual(said(20, 2), [host.PageError, undefined]); // layers
+  assert.deepEqual(said(record + 16, 1), [host.IdentityError, "window"]);
+  assert.deepEqual(said(record + 8, 1), [host.IdentityError, "keys"]);
+  assert.deepEqual(said(record + 14, 1), [host.PageError, undefined]); // reserved
+  cache.close();
+});
+
 test("errors name what and where", async () => {
   const library = await loadScalar();
   const cache = library.prepare(TURBO);

@@ -73,6 +73,10 @@ Jobs = Annotated[
     int | None, typer.Option("--jobs", min=1, help="Worker processes (default: cores, at most 2).")
 ]
 Timeout = Annotated[float, typer.Option("--timeout", min=1.0, help="Seconds a task may take.")]
+SuiteScope = Annotated[
+    Scope | None,
+    typer.Option("--scope", help="Which rules must be measured (default: the suite's own scope)."),
+]
 ScopeName = Annotated[Scope, typer.Option("--scope", help="Which rules must be measured.")]
 Quick = Annotated[
     bool,

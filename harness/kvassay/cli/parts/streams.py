@@ -48,7 +48,7 @@ def _opened(old: TextIO | None, number: int) -> TextIO:
     """The stream of a descriptor, in the encoding and with the manners of the one it replaces."""
     if old is not None:
         old.flush()
-    by_line = number == 2 or (old is not None and old.line_buffering)
+    by_line = number == 2 or (old is not None and bool(old.line_buffering))
     return io.TextIOWrapper(
         io.BufferedWriter(_Outlet(number, "wb", closefd=False)),
         encoding=old.encoding if old is not None else "utf-8",

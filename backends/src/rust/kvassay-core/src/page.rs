@@ -13,6 +13,10 @@ const MAGIC: &[u8; 4] = b"KVPG";
 const CRC_AT: usize = 44;
 const CODEBOOKS: u16 = 1 << 8;
 const FLAG_BITS: u16 = 0x0f3f;
+/// Fields that only an id can be compared with.
+const OWNER: [&str; 3] = ["model", "tokenizer", "runtime"];
+/// Fields that are damage where they differ: they contradict the page itself or the place where it lies.
+const MISPLACED: [&str; 3] = ["stored dim", "layer", "token start"];
 
 /// What a page says of itself beyond the spec.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -65,6 +69,18 @@ enum Number {
 }
 
 impl Number {
+    fn wide(&self) -> u64 {
+        u64::from_le_bytes(self.bytes().0)
+    }
+
+    /// What stands in the page where this number belongs.
+    fn found(&self, at: usize, page: &[u8]) -> u64 {
+        let mut wide = [0; 8];
+        let size = self.bytes().1;
+        wide[..size].copy_from_slice(&page[at..at + size]);
+        u64::from_le_bytes(wide)
+    }
+
     fn bytes(&self) -> ([u8; 8], usize) {
         let (value, size) = match *self {
             Self::Byte(x) => (u64::from(x), 1),
@@ -94,12 +110,15 @@ fn damaged(message: String) -> Error {
 
 /// Everything that the page format asks of a reader; without an id hashes, layer and token start are not compared.
 pub fn check(plan: &Plan, id: Option<&PageId>, page: &[u8]) -> Result<()> {
-    let expected = plan.layout.bytes();
-    if page.len() != expected {
-        return Err(damaged(format!("size is {} bytes, header and spec call for {expected}", page.len())));
+    if page.len() < HEADER {
+        return Err(damaged(format!("{} bytes, shorter than its header of {HEADER}", page.len())));
     }
     check_form(page)?;
     check_fields(plan, id, page)?;
+    let expected = plan.layout.bytes();
+    if page.len() != expected {
+        return Err(damaged(format!("{} bytes, but one of this cache has {expected}", page.len())));
+    }
     check_gaps(plan, page)?;
     let stored = u32::from_le_bytes(*page[CRC_AT..].first_chunk().expect("a header"));
     let crc = crc::with_hole(page, CRC_AT);
@@ -130,23 +149,43 @@ fn check_form(page: &[u8]) -> Result<()> {
     Ok(())
 }
 
+/// Every field against its one right value; which error it gives does not depend on what stands in it.
 fn check_fields(plan: &Plan, id: Option<&PageId>, page: &[u8]) -> Result<()> {
     let any = PageId::default();
-    for (name, at, value) in fields(plan, id.unwrap_or(&any)) {
-        let named = ["model", "tokenizer", "runtime", "token start", "layer"].contains(&name);
-        let (bytes, size) = value.bytes();
-        let found = &page[at..at + size];
-        if (named && id.is_none()) || found == &bytes[..size] {
+    let expected = fields(plan, id.unwrap_or(&any));
+    for (name, at, value) in expected.iter().filter(|(name, ..)| !MISPLACED.contains(name)) {
+        if id.is_none() && OWNER.contains(name) {
             continue;
         }
-        let mut wide = [0; 8];
-        wide[..size].copy_from_slice(found);
-        let (found, expected) = (u64::from_le_bytes(wide), u64::from_le_bytes(bytes));
-        // The numbers of a cache itself are its identity; where a page lies is the page's.
-        let kind = if name == "layer" || name == "token start" { Kind::Page } else { Kind::Identity };
-        return Err(Error::new(kind, format!("{name} of the page is {found}, this cache has {expected}")));
+        if *name == "flags" {
+            check_flags(u64::from(page[*at]), value.bytes().0[0].into())?;
+        } else {
+            differs(name, value.found(*at, page), value.wide())?;
+        }
+    }
+    for (name, at, value) in expected.iter().filter(|(name, ..)| MISPLACED.contains(name)) {
+        let (found, expected) = (value.found(*at, page), value.wide());
+        if found != expected && (id.is_some() || *name == "stored dim") {
+            return Err(damaged(format!("{name} is {found}, expected {expected}")));
+        }
     }
     Ok(())
+}
+
+/// The kinds of scales and centring, two bits each.
+fn check_flags(found: u64, expected: u64) -> Result<()> {
+    for (name, shift) in [("scale kind", 0), ("key centring", 2), ("value centring", 4)] {
+        differs(name, found >> shift & 3, expected >> shift & 3)?;
+    }
+    Ok(())
+}
+
+fn differs(name: &str, found: u64, expected: u64) -> Result<()> {
+    if found == expected {
+        return Ok(());
+    }
+    let message = format!("{name}: {found} in the page, {expected} in this cache; it belongs to another cache");
+    Err(Error::new(Kind::Identity, message))
 }
 
 fn check_gaps(plan: &Plan, page: &[u8]) -> Result<()> {

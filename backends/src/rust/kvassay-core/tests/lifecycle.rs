@@ -126,7 +126,7 @@ fn a_dump_restores_and_a_spoilt_one_does_not() {
         assert_eq!(kind(Cache::restore(config(), &bytes[..bytes.len() - 64])), Kind::Page);
         let other = Config::new(spec(family), 1, "{\"a\":1,\"b\":3}").unwrap();
         let refused = Cache::restore(other, &bytes).err().unwrap();
-        assert_eq!((refused.kind, refused.message.split(' ').next()), (Kind::Identity, Some("b")));
+        assert_eq!((refused.kind, refused.message.split(':').next()), (Kind::Identity, Some("b")));
     }
 }
 

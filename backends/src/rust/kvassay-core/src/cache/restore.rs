@@ -180,7 +180,7 @@ fn check_identity(expected: &[u8], found: &[u8]) -> Result<()> {
     // In `..."key":value` the key is the last quoted text before a colon.
     let field = before.rsplit("\":").nth(1).and_then(|text| text.rsplit('"').next()).unwrap_or("identity").to_owned();
     let field = if field.is_empty() { "identity".to_owned() } else { field };
-    Err(Error::new(Kind::Identity, format!("{field} differs in the identity text of the dump (byte {same})")))
+    Err(Error::new(Kind::Identity, format!("{field}: differs in the identity text of the dump (byte {same})")))
 }
 
 /// A record that agrees with the spec.
@@ -192,18 +192,17 @@ fn read_record(layer: usize, spec: &LayerSpec, record: &[u8]) -> Result<Extent> 
         offset: eight(record, 56),
     };
     let expected = write_record(spec, &extent);
-    const FIELDS: [(&str, usize, usize); 16] = [
+    const FIELDS: [(&str, usize, usize); 15] = [
         ("kv_heads", 0, 2),
         ("query_heads", 2, 2),
         ("head_dim", 4, 2),
         ("page_tokens", 6, 2),
-        ("key_mode", 8, 1),
-        ("value_mode", 9, 1),
+        ("keys", 8, 1),
+        ("values", 9, 1),
         ("key_centre", 10, 1),
         ("value_centre", 11, 1),
-        ("scale_kind", 12, 1),
+        ("scale", 12, 1),
         ("rounds", 13, 1),
-        ("reserved", 14, 2),
         ("window", 16, 4),
         ("sinks", 20, 4),
         ("span", 24, 4),
@@ -212,8 +211,11 @@ fn read_record(layer: usize, spec: &LayerSpec, record: &[u8]) -> Result<Extent> 
     ];
     for (name, at, size) in FIELDS {
         if record[at..at + size] != expected[at..at + size] {
-            return Err(Error::new(Kind::Identity, format!("{name} of layer {layer} differs in the dump")));
+            return Err(Error::new(Kind::Identity, format!("{name}: not this cache's in layer {layer} of the dump")));
         }
+    }
+    if two(record, 14) != 0 {
+        return Err(damaged(format!("layer {layer}: the reserved field of its record is not 0")));
     }
     if extent.length > u64::from(u32::MAX) {
         return Err(damaged(format!("layer {layer}: {} tokens are beyond what pages can number", extent.length)));

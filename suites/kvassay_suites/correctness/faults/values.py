@@ -1,4 +1,4 @@
-"""Faults 13 to 16 and 19 to 21: numbers at the edges of what metadata can hold."""
+"""Faults 13 to 16 and 19 to 22: numbers at the edges of what metadata can hold."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ import kvassay
 from kvassay.errors import NonFiniteError, PageError
 from kvassay.protocol import Backend
 
-from ..common.inputs import gaussian
-from ..common.specs import MATH, ONE_LAYER
-from ..oracle import decode_cache, read_dump, read_page
+from ...common.inputs import gaussian
+from ...common.specs import MATH, ONE_LAYER
+from ...oracle import decode_cache, read_dump, read_page
 from .case import PAIRS, Findings, Subject, case, filled, kv, patched, queries, relative, small
 
 SCALES: Final = ("u8", "u8log", "fp16")
@@ -37,7 +37,10 @@ def _finite_metadata(find: Findings, data: bytes, who: str) -> None:
 
 @case(13, "metadata beyond fp16", MATH)
 def overflow(find: Findings, subject: Subject) -> None:
-    """-125000 is refused; -65504 among small values costs the others half a step and no more."""
+    """64 values in -1 .. 4 with one -125000, then one -65504; per token and per channel.
+
+    Expected: -125000 refused; finite metadata, others off by at most half a step.
+    """
     x = gaussian(3, 64) * 0.5 + 1.5
     x = np.clip(x, -1, 4)
     for keys, values in (("kivi:4", "kivi:4"), ("turbo:4", "turbo:4")):
@@ -70,7 +73,10 @@ def overflow(find: Findings, subject: Subject) -> None:
 
 @case(14, "constant and zero rows", MATH)
 def constants(find: Findings, subject: Subject) -> None:
-    """Rows of 0, 100, -3e-5 and 6e4: finite metadata, the value comes back, zero scores 0."""
+    """0, 100, -3e-5, 6e4; with and without centring.
+
+    Expected: finite metadata, the value comes back, zero scores exactly 0.
+    """
     for keys, values in PAIRS:
         for centred in (False, True):
             fields = {"key_centre": "page", "value_centre": "frozen"} if centred else {}
@@ -104,7 +110,10 @@ def _constant(
 
 @case(15, "norms that overflow or vanish", MATH)
 def norms(find: Findings, subject: Subject) -> None:
-    """64 x 1e20 is refused at append; 128 x 32 has norm 362; 64 x 1e-23 is fp16's zero."""
+    """64 x 1e20, 64 x 1e-23, 128 x 32, 256 x 65504, each kind of scale.
+
+    Expected: refused at append; exactly 0; norms within 6 %.
+    """
     for kind in SCALES:
         spec = small(scale=kind)
         if not find.executes(subject.backend, spec):
@@ -136,7 +145,10 @@ def _known_norm(find: Findings, backend: Backend, kind: str) -> None:
 
 @case(16, "no norm taken out", MATH)
 def norm_taken_out(find: Findings, subject: Subject) -> None:
-    """x and 37 x have the same codes, and scales in the ratio 37."""
+    """X and 37 x.
+
+    Expected: equal codes, scales in the ratio 37.
+    """
     x = np.round(4 * gaussian(8, 16, 2, 64))
     for keys in ("turbo:2", "turbo:3.5", "turbo:4", "turbo:3+qjl"):
         for kind in SCALES:
@@ -158,7 +170,11 @@ def norm_taken_out(find: Findings, subject: Subject) -> None:
 
 @case(19, "bad scales in a stored page", ONE_LAYER)
 def stored_scales(find: Findings, subject: Subject) -> None:
-    """Decided when a page is loaded: no negative, NaN, infinite number or subnormal maximum."""
+    """Negative, NaN, infinite and subnormal maxima; negative, NaN and infinite fp16 scales; NaN and
+    infinite minima, means and tokens.
+
+    Expected: refused when loaded; a zero is allowed and gives finite outputs.
+    """
     for keys, values, kind in (
         ("turbo:4", "turbo:3", "u8"),
         ("turbo:3+qjl", "turbo:3", "u8log"),
@@ -203,7 +219,10 @@ def _changes(dump: bytes) -> Iterator[tuple[str, bytes, bool]]:
 
 @case(20, "subnormal scales", MATH)
 def subnormals(find: Findings, subject: Subject) -> None:
-    """fp16 keeps its subnormals on the way in, and a scale of 6e-8 can be divided by."""
+    """KIVI steps of 6e-8, fp16 scales of tiny vectors; 2048 numbers at fp16's subnormals and ties.
+
+    Expected: no loss; fp16 as Python's own conversion gives it.
+    """
     _half_conversion(find, subject.backend)
     for keys, values in (("kivi:2", "kivi:2"), ("kivi:4", "kivi:4"), ("turbo:4", "turbo:4")):
         spec = small(keys=keys, values=values, page_tokens=32, scale="fp16")
@@ -245,8 +264,10 @@ def _half_conversion(find: Findings, backend: Backend) -> None:
 
 @case(21, "strong bias of a few key channels", ONE_LAYER)
 def key_bias(find: Findings, subject: Subject) -> None:
-    """Two channels +600: with centred keys logits are off by no more than without the bias (their
-    cosine would look well either way)."""
+    """Two channels +600, centred by page and by the frozen mean.
+
+    Expected: logits off by less than 1.5 times what they are without the bias.
+    """
     for keys in ("turbo:4", "turbo:3.5", "turbo:3+qjl"):
         for centre in ("page", "frozen"):
             spec = small(keys=keys, key_centre=centre, head_dim=128, page_tokens=64)
@@ -272,3 +293,25 @@ def _logit_error(backend: Backend, spec: kvassay.Spec, bias: float) -> float:
     with filled(backend, spec, (k + shift).astype(np.float32), v) as cache:
         found = cache.scores(0, q)
     return float(np.sqrt(np.mean((found - exact) ** 2)) / size)
+
+
+@case(22, "integer sums that saturate", ONE_LAYER)
+def saturation(find: Findings, subject: Subject) -> None:
+    """20 keys of 65504 in every channel against queries of -65504, with and without pages.
+
+    Expected: finite outputs, and scores within 2 % of the exact ones (5 % with a sign projection):
+    the unbiased scale makes the score of a key with itself exact, whatever its codes.
+    """
+    for keys, values in PAIRS:
+        spec = small(keys=keys, values=values)
+        if not find.executes(subject.backend, spec):
+            continue
+        rows = _rows(np.full(64, 65504), tokens=20)
+        q = np.full((4, 64), -65504, np.float32)
+        exact = -(65504.0**2) * 64 * spec.effective_softmax_scale
+        with filled(subject.backend, spec, rows, -rows) as cache:
+            out, scores = cache.attend(0, q), cache.scores(0, q)
+        find.holds(np.isfinite(out).all(), f"{keys}/{values}: finite outputs")
+        off = np.abs(scores / exact - 1).max()
+        bound = 0.05 if "+qjl" in keys else 0.02
+        find.holds(off < bound, f"{keys}/{values}: scores of the largest keys", f"{off} off")

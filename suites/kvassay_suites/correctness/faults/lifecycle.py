@@ -10,14 +10,18 @@ import kvassay
 from kvassay.errors import TruncateError
 from kvassay.protocol import Backend, Cache
 
-from ..common.specs import MATH, ONE_LAYER
-from ..oracle import attend64, decode_cache, read_dump, read_page
+from ...common.specs import MATH, ONE_LAYER
+from ...oracle import attend64, decode_cache, read_dump, read_page
 from .case import PAIRS, Findings, Subject, case, filled, kv, queries, relative, same, seen, small
 
 
 @case(30, "KIVI that quantizes nothing", MATH)
 def kivi_runs(find: Findings, subject: Subject) -> None:
-    """32 tokens, then 168 single steps: whole pages, real steps, an error on the aged keys."""
+    """Window 32, 32 tokens and 168 single steps at 2 bits.
+
+    Expected: 5 pages, streamed equal to one append, every group has a step, aged keys lose what 2
+    bits lose.
+    """
     spec = small(keys="kivi:2", values="kivi:2", page_tokens=32, window=32)
     if not find.executes(subject.backend, spec):
         return
@@ -48,7 +52,10 @@ def kivi_runs(find: Findings, subject: Subject) -> None:
 
 @case(31, "window said, everything kept", ONE_LAYER)
 def window_kept(find: Findings, subject: Subject) -> None:
-    """Span 4: attention over the last 4 tokens and the sinks, exactly; bytes stay constant."""
+    """Span 4, 336 single tokens, 0 and 2 sinks.
+
+    Expected: attention over the last 4 and the sinks, exactly; bytes constant.
+    """
     for keys, values in (("fp16", "fp16"), ("turbo:4", "turbo:4"), ("kivi:4", "kivi:4")):
         for sinks in (0, 2):
             spec = small(keys=keys, values=values, span=4, sinks=sinks)
@@ -78,7 +85,10 @@ def _span(find: Findings, backend: Backend, spec: kvassay.Spec, who: str) -> Non
 
 @case(32, "ring that wraps", ONE_LAYER)
 def ring_wrap(find: Findings, subject: Subject) -> None:
-    """The stated layout at every length, however it got there; illegal cuts change nothing."""
+    """Window 4, sinks 0 and 2, three chunkings of 45 tokens; every cut from 45.
+
+    Expected: the stated layout at every length; a cut equals a fresh cache or is refused.
+    """
     for sinks in (0, 2):
         for keys, values in PAIRS:
             spec = small(keys=keys, values=values, window=4, sinks=sinks)
@@ -135,7 +145,10 @@ def _cuts(find: Findings, backend: Backend, spec: kvassay.Spec, who: str) -> Non
 
 @case(33, "truncation moves the length, not the flushed part", ONE_LAYER)
 def flushed_part(find: Findings, subject: Subject) -> None:
-    """Cut behind, at and inside a sealed page, then go on: equal to a fresh cache, or refused."""
+    """20 tokens cut to 18, 17, 16, 8, 4, 0, then 30 more; two layers of which one refuses.
+
+    Expected: equal to a fresh cache of the survivors, or refused for all layers.
+    """
     for keys, values in PAIRS:
         spec = small(keys=keys, values=values, layers=2)
         if not find.executes(subject.backend, spec):
@@ -176,7 +189,10 @@ def _all_layers_or_none(find: Findings, backend: Backend) -> None:
 
 @case(34, "reset and forks that remember", ONE_LAYER)
 def reset_and_fork(find: Findings, subject: Subject) -> None:
-    """A reset cache is a new one; forks go their ways and the parent never notices."""
+    """Reset, two forks with other tokens, one truncated, the parent closed first.
+
+    Expected: equal to new caches; the parent unchanged.
+    """
     for keys, values in PAIRS:
         fields = {"key_centre": "frozen", "value_centre": "frozen", "window": 5, "sinks": 1}
         spec = small(keys=keys, values=values, **fields)
@@ -212,7 +228,7 @@ def _forks(find: Findings, backend: Backend, spec: kvassay.Spec, who: str) -> No
         tokens = [np.concatenate([x[:cut], y]) for x, y in zip((k, v), more, strict=True)]
         with filled(backend, spec, *tokens) as fresh:
             ways.append((fork, seen(fresh, q)))
-    same(find, seen(parent, q), before, f"{who}: the parent of two forks")
+        same(find, seen(parent, q), before, f"{who}: the parent of fork {len(ways)}, which grew")
     parent.append(0, k[:9], v[:9])
     parent.close()
     for number, (fork, expected) in enumerate(ways, 1):

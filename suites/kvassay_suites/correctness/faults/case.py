@@ -17,10 +17,10 @@ from kvassay.errors import KvassayError, UnsupportedError
 from kvassay.page.layout import with_crc
 from kvassay.protocol import Backend, Cache, FloatArray
 
-from ..common.inputs import gaussian
-from ..common.offered import Offered
-from ..common.specs import make_spec
-from ..oracle import read_dump
+from ...common.inputs import gaussian
+from ...common.offered import Offered
+from ...common.specs import make_spec
+from ...oracle import read_dump
 
 #: Codecs of keys and values, one pair a family.
 PAIRS: Final = (
@@ -136,7 +136,8 @@ Run = Callable[[Findings, Subject], None]
 
 @dataclass(frozen=True)
 class Case:
-    """One fault as a case. `number` is its place in docs/faults.md."""
+    """One fault as a case. `number` is its place in docs/faults.md, whose text is the docstring of
+    `run`: what is done, and after "Expected:" what must come of it."""
 
     number: int
     name: str
@@ -145,6 +146,12 @@ class Case:
 
 
 CASES: Final[dict[int, Case]] = {}
+
+
+def described(one: Case) -> tuple[str, str]:
+    """What a case does, and what must come of it, each in one line."""
+    done, _, expected = " ".join((one.run.__doc__ or "").split()).partition(" Expected: ")
+    return done.removesuffix("."), expected.removesuffix(".")
 
 
 def case(number: int, name: str, stage: str) -> Callable[[Run], Run]:

@@ -12,9 +12,9 @@ from kvassay.errors import StateError
 from kvassay.page.costs import Costs
 from kvassay.protocol import BYTE_PARTS
 
-from ..common.process import call_fresh
-from ..common.specs import ONE_LAYER
-from ..memory.process import ENVIRONMENT
+from ...common.process import call_fresh
+from ...common.specs import ONE_LAYER
+from ...memory.process import ENVIRONMENT
 from .case import PAIRS, Findings, Subject, case, filled, kv, queries, small
 
 _TOKENS: Final = 4096
@@ -30,8 +30,10 @@ _HAND: Final = (
 
 @case(41, "peak above that of fp16", ONE_LAYER)
 def peak(find: Findings, subject: Subject) -> None:
-    """4096 tokens in one append and in chunks of 64, each phase in a fresh process: its highest
-    total stays under the bytes of the tokens as fp16."""
+    """4096 tokens in one append and in chunks of 64, in fresh processes.
+
+    Expected: every phase under the bytes of the tokens as fp16.
+    """
     preset = "turbo" if subject.backend.supports(_spec("turbo")) else "kivi"
     if not find.executes(subject.backend, _spec(preset)):
         return
@@ -57,7 +59,10 @@ def _spec(preset: str) -> kvassay.Spec:
 
 @case(42, "norms not counted, baseline counted for keys only", ONE_LAYER)
 def counted(find: Findings, subject: Subject) -> None:
-    """Bits a value by hand: scales and norms are billed, and fp16 is billed for keys and values."""
+    """D = 64 and 128 at 3 bits, by hand: 3.125, 3.25, 4.25 bits a value.
+
+    Expected: billed exactly; fp16 billed for keys and values.
+    """
     for head_dim, keys, scale, bits in _HAND:
         spec = small(
             keys=keys, values="fp16", scale=scale, head_dim=head_dim, page_tokens=64, query_heads=2
@@ -86,8 +91,10 @@ def counted(find: Findings, subject: Subject) -> None:
 
 @case(44, "a view taken before memory grew", ONE_LAYER)
 def views(find: Findings, subject: Subject) -> None:
-    """What a cache handed out stays as it was while memory grows, moves and goes; handles of what
-    is closed are refused."""
+    """Outputs, pages and dump taken, then a thousand tokens, a fork, other queries, closing.
+
+    Expected: what was handed out is unchanged; a closed handle is refused.
+    """
     for keys, values in PAIRS:
         spec = small(keys=keys, values=values, window=5)
         if not find.executes(subject.backend, spec):

@@ -7,8 +7,8 @@ from typing import Final
 import kvassay
 from kvassay.protocol import Backend
 
-from ..common.specs import CODEC_PAIRS, ONE_LAYER
-from ..oracle import flip_code
+from ...common.specs import CODEC_PAIRS, ONE_LAYER
+from ...oracle import flip_code
 from .case import Findings, Subject, case, filled, kv, queries, small
 
 #: Bit of an fp16 number that a flip changes: the highest of its mantissa.
@@ -17,7 +17,10 @@ _MANTISSA: Final = 9
 
 @case(40, "codec named but not running", ONE_LAYER)
 def codec_runs(find: Findings, subject: Subject) -> None:
-    """Flip a stored code and the output changes; fewer bytes than fp16; other outputs than fp16."""
+    """Every codec; one stored bit flipped in each page and head.
+
+    Expected: another output; pages encoded and scanned; fewer bytes and other outputs than fp16.
+    """
     backend = subject.backend
     plain = _plain(backend, find)
     for keys, values in CODEC_PAIRS:

@@ -10,8 +10,8 @@ import numpy as np
 import kvassay
 from kvassay.protocol import Backend, Cache
 
-from ..common.specs import ONE_LAYER
-from ..oracle import decode_cache, scores64
+from ...common.specs import ONE_LAYER
+from ...oracle import decode_cache, scores64
 from .case import PAIRS, Findings, Subject, case, kv, queries, relative, same, seen, small
 
 #: Query heads, KV heads.
@@ -20,7 +20,10 @@ LAYOUTS: Final = ((48, 2), (40, 2), (80, 4), (28, 4), (9, 3), (8, 1), (12, 12))
 
 @case(28, "query heads on wrong KV heads", ONE_LAYER)
 def head_mapping(find: Findings, subject: Subject) -> None:
-    """A value row is the number of its KV head: query head h gets floor(h * Hkv / Hq)."""
+    """(48,2) (40,2) (80,4) (28,4) (9,3) (8,1) (12,12); a value row is its KV head's number.
+
+    Expected: floor(h Hkv / Hq), for values and keys.
+    """
     for query_heads, kv_heads in LAYOUTS:
         for keys in ("fp16", "turbo:4", "kivi:4"):
             spec = small(query_heads=query_heads, kv_heads=kv_heads, keys=keys, values="fp16")
@@ -43,7 +46,10 @@ def head_mapping(find: Findings, subject: Subject) -> None:
 
 @case(29, "cross-talk between sequences", ONE_LAYER)
 def cross_talk(find: Findings, subject: Subject) -> None:
-    """Two sequences fed in turn, then from two threads: each as if it were alone."""
+    """Two sequences of two layers in turn, and from two threads.
+
+    Expected: as if alone, to the bit.
+    """
     for keys, values in PAIRS:
         spec = small(keys=keys, values=values, layers=2, window=5, key_centre="frozen")
         if not find.executes(subject.backend, spec):

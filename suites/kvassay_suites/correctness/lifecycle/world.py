@@ -17,7 +17,7 @@ from kvassay.errors import (
 from kvassay.protocol import Backend, Pool
 from kvassay.registry import REFERENCE
 
-from ..common.specs import make_spec
+from ...common.specs import make_spec
 from .oracle import Sequence
 
 SHAPE: Final = {"kv_heads": 1, "query_heads": 2, "head_dim": 16, "page_tokens": 16}

@@ -10,7 +10,7 @@ from hypothesis.stateful import run_state_machine_as_test
 import kvassay
 from kvassay.records import Record
 
-from ..common.specs import ONE_LAYER, record
+from ...common.specs import ONE_LAYER, record
 from .machine import LifecycleMachine
 
 #: What hypothesis does: draw sequences, and shorten the one that fails.

@@ -1,22 +1,14 @@
-"""The life cycle as tests: one a target."""
+"""The life cycle in long runs; the short ones are tasks of the suite."""
 
 import pytest
 
 import kvassay
 from kvassay.errors import IdentityError, PageError
-from kvassay.suite import Task
 
-from ..common.inputs import gaussian
-from ..common.specs import make_spec
-from ..plugin import check_task, request_of
-from . import suite
+from ...common.inputs import gaussian
+from ...common.specs import make_spec
+from ...plugin import request_of
 from .measure import run
-
-__all__ = ["suite"]
-
-
-def test_task(kvassay_task: Task) -> None:
-    check_task(kvassay_task)
 
 
 @pytest.mark.long

@@ -7,9 +7,9 @@ from typing import Final
 
 from kvassay.records import Record
 
-from ..common.offered import NotOffered
-from ..common.specs import record
-from .case import CASES, Findings, Subject
+from ...common.offered import NotOffered
+from ...common.specs import record
+from .case import CASES, Findings, Subject, described
 
 #: Failures told in a record; the rest are counted.
 _TOLD: Final = 6
@@ -38,7 +38,7 @@ def measure(backend: str, variant: str, number: int) -> list[Record]:
             find.asserted,
             subject=f"fault {one.number}: {one.name}",
             detail={
-                "case": (one.run.__doc__ or "").strip(),
+                "case": ". Expected: ".join(described(one)),
                 "expected, and found": find.failures[:_TOLD],
                 "failed": len(find.failures),
             },

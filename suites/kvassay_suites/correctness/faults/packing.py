@@ -14,11 +14,19 @@ from kvassay.errors import UnavailableError, UnknownBackendError
 from kvassay.protocol import Backend
 from kvassay.registry import provider
 
-from ..common.specs import KEY_CODECS, MATH, ONE_LAYER, VALUE_CODECS
-from ..golden.cases import CASES as GOLDEN
-from ..golden.cases import inputs, read
-from ..oracle import LayerState, OracleError, attend64, decode_cache, read_dump, read_page, rotation
-from ..oracle.page import Page
+from ...common.specs import KEY_CODECS, MATH, ONE_LAYER, VALUE_CODECS
+from ...golden.cases import CASES as GOLDEN
+from ...golden.cases import inputs, read
+from ...oracle import (
+    LayerState,
+    OracleError,
+    attend64,
+    decode_cache,
+    read_dump,
+    read_page,
+    rotation,
+)
+from ...oracle.page import Page
 from .case import PAIRS, Findings, Subject, case, filled, kv, queries, relative, seen, small
 
 HEADER_BYTES: Final = 64
@@ -36,7 +44,10 @@ def _page(
 
 @case(8, "bit width fixed to one case", MATH)
 def every_code(find: Findings, subject: Subject) -> None:
-    """For every codec a ramp that hits every code gives all of them, in order."""
+    """For every codec a ramp that hits every code.
+
+    Expected: all 2^b codes, in order.
+    """
     for codec in (*KEY_CODECS, *VALUE_CODECS):
         if codec == "fp16":
             continue
@@ -83,7 +94,11 @@ def _quantiles(n: int) -> NDArray[np.float64]:
 
 @case(9, "tail dropped", MATH)
 def tails(find: Findings, subject: Subject) -> None:
-    """Half tiles and short groups: as many bytes as codes, zero gaps, and the last codes live."""
+    """Head dims 16, 80, 112, pages of 16, 48, 80 tokens, rates 2.5, 3, 3.5, KIVI with short groups.
+
+    Expected: bits x numbers / 8 bytes of codes, zeros between streams, last token and last
+    channels decode like the others.
+    """
     for d, page_tokens in ((80, 16), (112, 48), (80, 80), (16, 16)):
         for keys, values in (
             ("turbo:2.5", "turbo:3.5"),
@@ -129,7 +144,10 @@ def _exact_bytes(find: Findings, spec: kvassay.Spec, page: Page, who: str) -> No
 
 @case(10, "codes one a byte, billed as dense", ONE_LAYER)
 def dense_bytes(find: Findings, subject: Subject) -> None:
-    """Pages are as long as their header says, and the bill is that of those very bytes."""
+    """Three pages of each family.
+
+    Expected: pages as long as their header says, codes billed to the byte, no page byte unbilled.
+    """
     for keys, values in PAIRS:
         spec = small(keys=keys, values=values, page_tokens=32)
         if not find.executes(subject.backend, spec):
@@ -158,7 +176,11 @@ def _reads(page: bytes) -> bool:
 
 @case(11, "one variant reads another's layout", ONE_LAYER)
 def variants(find: Findings, subject: Subject) -> None:
-    """Scales 1, 2, 4, 8, ...: equal codes, doubled scales, the same bytes from each variant."""
+    """Every variant forced by name on scales 1, 2, 4, 8, ....
+
+    Expected: equal codes, doubled scales, equal bytes, the variant that was asked for ran; one
+    that cannot run or does not exist is an error.
+    """
     spec = small(scale="fp16", head_dim=128)
     base, _ = kv(spec, 1)
     k = base * 2.0 ** (np.arange(20, dtype=np.float32) % 8)[:, None, None]
@@ -201,7 +223,10 @@ def _each_variant(
 
 @case(12, "documentation older than the bytes", ONE_LAYER)
 def documentation(find: Findings, subject: Subject) -> None:
-    """A reader written from docs/ alone opens golden dumps and the backend's own."""
+    """A reader written from docs/ alone opens the golden dumps and the backend's own.
+
+    Expected: the golden outputs; decoded rows within the codec's loss.
+    """
     for name in GOLDEN:
         dump = read(name, "dump")
         state = decode_cache(dump)[0]

@@ -14,8 +14,8 @@ from kvassay.backend.prefixes import PrefixStore
 from kvassay.errors import IdentityError, KvassayError, PageError, UnsupportedError
 from kvassay.protocol import Backend, Cache
 
-from ..common.specs import ONE_LAYER
-from ..oracle import read_dump
+from ...common.specs import ONE_LAYER
+from ...oracle import read_dump
 from .case import PAIRS, Findings, Subject, case, filled, kv, patched, queries, small
 
 _IDENTITY: Final = {"model": "m", "tokenizer": "t", "template": "c", "adapter": "a"}
@@ -53,8 +53,11 @@ def _owned(**fields: Any) -> kvassay.Spec:
 
 @case(35, "positions shifted on quantized keys", ONE_LAYER)
 def positions(find: Findings, subject: Subject) -> None:
-    """A cache that slides keeps every position: scores are those of the cache that does not, and
-    a dump goes back only under the same RoPE."""
+    """A cache that slides over 150 tokens; its dump under another RoPE base, size, order, scaling.
+
+    Expected: scores equal those of the cache that keeps everything; refused by the name of the
+    field.
+    """
     fields = {"sinks": 2, "window": 4, "rope": _ROPE}
     for keys, values in PAIRS:
         still, slides = (small(keys=keys, values=values, **fields, span=s) for s in (None, 30))
@@ -90,8 +93,11 @@ def _named(find: Findings, call: Callable[[], object], field: str, what: str) ->
 
 @case(36, "loaded under another identity, or damaged", ONE_LAYER)
 def other_identity(find: Findings, subject: Subject) -> None:
-    """Another seed, codec, shape, codebook or owner, a file cut or spoilt at the half: refused by
-    name, and a cache that is in use does not notice."""
+    """17 single changes of seed, codec, shape, RoPE and owner; cut and spoilt at the half; other
+    codebook, page and dump versions.
+
+    Expected: refused, the field named; a cache in use unchanged.
+    """
     spec = _owned()
     if not find.executes(subject.backend, spec):
         return
@@ -121,7 +127,11 @@ def other_identity(find: Findings, subject: Subject) -> None:
 
 @case(37, "identity made of the model's name only", ONE_LAYER)
 def whole_identity(find: Findings, subject: Subject) -> None:
-    """Every field changes the identity, and equal hashes of other tokens are a miss."""
+    """Each field changed alone; a prefix store whose hashes are all equal.
+
+    Expected: all identities differ, page headers too; other tokens are a miss, equal ones are
+    adopted exactly.
+    """
     texts = {_owned().identity_text} | {_owned(**change).identity_text for change, _ in _CHANGES}
     find.equal(len(texts), len(_CHANGES) + 1, "different identities")
     spec = _owned()
@@ -167,8 +177,11 @@ def _adopted(
 
 @case(38, "bits that flip and load clean", ONE_LAYER)
 def flips(find: Findings, subject: Subject) -> None:
-    """Bits all over a small dump flipped, lengths of it cut; counts and sizes that declare
-    gigabytes: refused, and nothing allocated for them."""
+    """Bits all over a dump flipped, lengths of it cut (a long test: every bit, every length);
+    counts that declare gigabytes.
+
+    Expected: refused; nothing allocated for what is only claimed.
+    """
     spec = small(kv_heads=1, query_heads=1, keys="turbo:3.5", values="turbo:3", sinks=1)
     if not find.executes(subject.backend, spec):
         return
@@ -224,7 +237,10 @@ def _accepts(backend: Backend, spec: kvassay.Spec, data: bytes) -> bool:
 
 @case(39, "an fp16 page in a quantized chain", ONE_LAYER)
 def mixed_chain(find: Findings, subject: Subject) -> None:
-    """Every page names its own format: one of another kind is refused where it lies."""
+    """Header, mode, cut and whole page of another kind, checksums right.
+
+    Expected: refused.
+    """
     spec, plain = small(), small(keys="fp16", values="fp16")
     if not (find.executes(subject.backend, spec) and find.executes(subject.backend, plain)):
         return

@@ -13,19 +13,22 @@ from numpy.typing import NDArray
 import kvassay
 from kvassay.protocol import Cache
 
-from ..common.inputs import gaussian
-from ..common.process import call_fresh
-from ..common.specs import MATH, ONE_LAYER
+from ...common.inputs import gaussian
+from ...common.process import call_fresh
+from ...common.specs import MATH, ONE_LAYER
 from .case import PAIRS, Findings, Subject, case, filled, kv, queries, same, seen, small
 
 #: Makes glibc fill what it hands out with 0xFE: NaN as fp16, huge as float32.
 POISON: Final = {"MALLOC_PERTURB_": "1", "PYTHONMALLOC": "malloc"}
-_HERE: Final = "kvassay_suites.faults.processes"
+_HERE: Final = "kvassay_suites.correctness.faults.processes"
 
 
 @case(5, "transforms that depend on threads or process", MATH)
 def threads_and_processes(find: Findings, subject: Subject) -> None:
-    """1 and 8 threads in two processes, all energy in 8 channels: the same bytes."""
+    """1 and 8 threads in two processes, all energy in 8 channels.
+
+    Expected: equal SHA-256 of everything.
+    """
     who = {"backend": subject.name, "variant": subject.variant}
     one, eight = (call_fresh(f"{_HERE}:digests", {**who, "threads": threads}) for threads in (1, 8))
     find.holds(len(one) > 0, "at least one codec runs", len(one))
@@ -53,7 +56,11 @@ def digests(backend: str, variant: str, threads: int) -> dict[str, str]:
 
 @case(17, "NaN in spare slots", ONE_LAYER)
 def spare_slots(find: Findings, subject: Subject) -> None:
-    """What memory held before never shows: after truncation, reset, reuse, and in fresh memory."""
+    """After truncation, reset and reuse; in memory that held NaN; in a process whose allocator
+    fills new memory with 0xFE.
+
+    Expected: equal to a fresh cache, to the bit.
+    """
     for keys, values in PAIRS:
         spec = small(keys=keys, values=values, sinks=2, window=100)
         if not find.executes(subject.backend, spec):
@@ -88,7 +95,10 @@ def _poison() -> None:
 
 @case(25, "flush to zero switched on by loading", MATH)
 def flush_to_zero(find: Findings, subject: Subject) -> None:
-    """1e-40 x 1 before and after a backend is loaded and used, in this and in a new thread."""
+    """1e-40 x 1 before and after loading and using a backend, in that thread and in a new one.
+
+    Expected: never 0.
+    """
     who = {"backend": subject.name, "variant": subject.variant}
     for when, products in call_fresh(f"{_HERE}:subnormal_products", who).items():
         for what, kept in products.items():

@@ -12,8 +12,8 @@ from kvassay.errors import IdentityError, KvassayError
 from kvassay.protocol import Backend, Cache, FloatArray
 from kvassay.registry import REFERENCE
 
-from ..common.specs import HEAD_DIMS, MATH, ONE_LAYER
-from ..oracle import LayerState, attend64, decode_cache, read_page, scores64
+from ...common.specs import HEAD_DIMS, MATH, ONE_LAYER
+from ...oracle import LayerState, attend64, decode_cache, read_page, scores64
 from .case import (
     PAIRS,
     Findings,
@@ -37,7 +37,11 @@ _MODES: Final = 60
 
 @case(1, "two bases in one cache", MATH)
 def two_bases(find: Findings, subject: Subject) -> None:
-    """17 tokens as 17, 16 + 1, seventeen singles, 3 + 5 + 9: one state, to the bit."""
+    """One path for one token, another for many. 17 tokens as 17, 16 + 1, seventeen singles, 3 + 5 +
+    9; each codec family, head dim 128.
+
+    Expected: equal dump, pages, scores, outputs.
+    """
     for keys, values in PAIRS:
         spec = small(keys=keys, values=values, head_dim=128, query_heads=2)
         if not find.executes(subject.backend, spec):
@@ -53,7 +57,11 @@ def two_bases(find: Findings, subject: Subject) -> None:
 
 @case(2, "head dims that are no power of two", MATH)
 def head_dims(find: Findings, subject: Subject) -> None:
-    """Exactly d coordinates, norms and products kept, and the page names the transform."""
+    """Padded, wrongly normed, or not rotated at all. 80, 96, 112, 192, 320, 576, 1 and 2 rounds.
+
+    Expected: d coordinates stored, norms within 5 %, scores equal to q . k of the decoded keys,
+    the header names the transform; or refused when asked.
+    """
     for d in (80, 96, 112, 192, 320, 576):
         for rounds in (1, 2):
             spec = small(head_dim=d, rounds=rounds)
@@ -80,7 +88,10 @@ def head_dims(find: Findings, subject: Subject) -> None:
 
 @case(3, "encoded by one, read by another", ONE_LAYER)
 def cross_read(find: Findings, subject: Subject) -> None:
-    """All ordered pairs of the backend and the reference give the same numbers."""
+    """All ordered pairs with the reference.
+
+    Expected: equal bits; within the declared bounds for backends that are not exact.
+    """
     own, reference = subject.backend, kvassay.load(REFERENCE)
     for keys, values in PAIRS:
         spec = small(keys=keys, values=values, window=3, sinks=1)
@@ -108,7 +119,11 @@ def cross_read(find: Findings, subject: Subject) -> None:
 
 @case(4, "entry points that disagree", ONE_LAYER)
 def entry_points(find: Findings, subject: Subject) -> None:
-    """One query, n queries, scores, on the first and on a later chunk: decode, then attend."""
+    """One query, one with an axis, n queries, scores; after the first chunk and later ones.
+
+    Expected: each is decode-then-attend in float64 within 3.6 % RMS; the last of n queries is the
+    single query, to the bit.
+    """
     for keys, values in PAIRS:
         spec = small(keys=keys, values=values, window=7, sinks=2, key_centre="page")
         if not find.executes(subject.backend, spec):
@@ -128,6 +143,7 @@ def _agree(find: Findings, backend: Backend, cache: Cache, q: FloatArray, who: s
     state, length = decode_cache(cache.dump())[0], cache.length
     near = max(ARITHMETIC, 2 * (backend.bound or 0.0))
     many = cache.attend(0, q)
+    find.equal(cache.attend(0, q), many, f"{who}: {len(q)} queries asked again")
     for i, row in enumerate(many):
         off = relative(row, _attend64(state, q[i], length - len(q) + 1 + i))
         find.holds(off < near, f"{who}: query {i} of {len(q)} near float64", off)
@@ -151,7 +167,11 @@ def _attend64(state: LayerState, q: FloatArray, visible: int) -> NDArray[np.floa
 
 @case(6, "half of the value elements dropped", ONE_LAYER)
 def all_elements(find: Findings, subject: Subject) -> None:
-    """With all weight on one token the output is that token's row, every element of it."""
+    """Rows without a zero and one-hot rows, all weight on one token, each listed head dim, one
+    query and several.
+
+    Expected: the output is the stored row.
+    """
     for d in HEAD_DIMS:
         for keys, values in (("fp16", "fp16"), ("turbo:4", "turbo:3"), ("kivi:4", "kivi:4")):
             spec = small(keys=keys, values=values, head_dim=d, softmax_scale=1.0, window=8)
@@ -182,7 +202,10 @@ def _one_token(find: Findings, backend: Backend, spec: kvassay.Spec) -> None:
 
 @case(7, "readers of keys and values swapped", ONE_LAYER)
 def swapped_readers(find: Findings, subject: Subject) -> None:
-    """Keys are a positive ramp, values a negative one; pages with the modes swapped are refused."""
+    """Keys a positive ramp, values a negative one; a dump and a page with the two modes exchanged.
+
+    Expected: positive scores, negative outputs; refused.
+    """
     backend = subject.backend
     for keys, values in (*PAIRS, ("turbo:4", "turbo:3"), ("kivi:4", "kivi:2")):
         spec = small(keys=keys, values=values)
