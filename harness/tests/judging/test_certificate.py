@@ -156,14 +156,15 @@ def test_records_that_cannot_be_judged_differ(certified: Path, capsys: Capture) 
     assert "verdicts, judged again: cannot be judged" in " ".join(capsys.readouterr().out.split())
 
 
-BACKEND = """from helping import Base
+BACKEND = """import extra
+from helping import Base
 class Mine(Base):
     pass
 """
 HELPING = "from kvassay_backends.reference import ReferenceBackend\nclass Base(ReferenceBackend):\n"
 
 
-@pytest.mark.parametrize("swapped", ["nothing", "helping.py", "mine.py", "fast.so"])
+@pytest.mark.parametrize("swapped", ["nothing", "helping.py", "mine.py", "extra.py", "fast.so"])
 def test_code_that_was_swapped_is_found_where_no_build_id_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, swapped: str
 ) -> None:
@@ -172,11 +173,12 @@ def test_code_that_was_swapped_is_found_where_no_build_id_is(
     monkeypatch.setattr(sys, "path", [name for name in sys.path if name])
     (tmp_path / "mine.py").write_text(BACKEND)
     (tmp_path / "helping.py").write_text(f"{HELPING}    build_id = ''\n")
+    (tmp_path / "extra.py").write_text("SCALE = 1\n")
     (tmp_path / "fast.so").write_bytes(b"code")
     name = "mine:Mine"
 
     def forget() -> None:
-        for module_name in ("mine", "helping"):
+        for module_name in ("mine", "helping", "extra"):
             sys.modules.pop(module_name, None)
         code_digest.cache_clear()
 
