@@ -66,6 +66,7 @@ writers = pytest.mark.parametrize("write", WRITERS)
 def test_devices_are_written_through_links_followed_and_modes_kept(
     tmp_path: Path, write: Callable[[Path], None]
 ) -> None:
+    # A pipe stands for all devices: a fault that is planted must not replace the machine's own.
     pipe, real, link = tmp_path / "pipe", tmp_path / "real", tmp_path / "link"
     os.mkfifo(pipe)
     link.symlink_to("real")
@@ -75,13 +76,11 @@ def test_devices_are_written_through_links_followed_and_modes_kept(
         assert stat.S_IMODE(real.stat().st_mode) == 0o640
         real.chmod(0o604)
         write(link)
-        write(Path(os.devnull))
         with ThreadPoolExecutor(1) as reader:
             read = reader.submit(pipe.read_bytes)
             write(pipe)
     finally:
         os.umask(old)
-    assert stat.S_ISCHR(os.stat(os.devnull).st_mode)
     assert read.result()[:4] == real.read_bytes()[:4]
     assert stat.S_ISFIFO(pipe.stat().st_mode)
     assert link.is_symlink()
