@@ -70,7 +70,8 @@ class PageError(KvassayError):
 
 
 class WriteError(KvassayError, OSError):
-    """A dump could not be written; the cache, and any file of that name, are as they were."""
+    """A file could not be written; what it was to hold, and any file of that name, are as they
+    were."""
 
 
 class IdentityError(KvassayError):
@@ -103,4 +104,5 @@ class TensorsError(KvassayError):
 
 
 class RecordError(KvassayError):
-    """Records or rules that cannot be read: other schema version, missing field."""
+    """Records or rules that cannot be read or explained: other schema version, missing field, a
+    value that no measurement gives, a total that does not agree."""

@@ -10,8 +10,9 @@ import typer
 
 from ..errors import KvassayError
 from ..judging.certificate import certify, read_certificate, verify, write_certificate
-from ..judging.gate import PASS, REJECT
+from ..judging.gate import PASS, REJECT, UNJUDGED
 from ..judging.rules import Scope
+from ..running.targets import look_here
 from ..writing import check_outputs
 from .parts.terminal import Verbose, output
 
@@ -59,16 +60,22 @@ def verify_certificate(
     ] = False,
     verbose: Verbose = False,
 ) -> int:
-    """Check a certificate again. Exit status: 0 all of it holds, 1 something differs."""
+    """Check a certificate again.
+
+    Exit status: 0 all of it holds, 1 something differs, 2 --installed could not check a build.
+    """
     found = read_certificate(certificate)
     source = records or certificate.parent / found["records"]["name"]
     if not source.is_file():
         raise KvassayError(f"no records at {source}, without which nothing is checked; --records")
+    if installed:
+        look_here(backend for backend, _, _ in found["builds"])
     checks = verify(found, source, installed)
     for check in checks:
         style = _STYLE[check.state]
         output().print(f"{check.state:<12}{check.what}: {check.note}", style=style, markup=False)
-    return REJECT if any(check.state == "differs" for check in checks) else PASS
+    states = {check.state for check in checks if check.demanded}
+    return REJECT if "differs" in states else UNJUDGED if "not checked" in states else PASS
 
 
 def _user() -> str:

@@ -51,11 +51,12 @@ _SIGNED: Final = ("signed_off_by", "signed_off_at")
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that `verify` looked at."""
+    """One thing that `verify` looked at. What is not `demanded` may stay unchecked."""
 
     what: str
     state: CheckState
     note: str = ""
+    demanded: bool = True
 
 
 def certify(source: Path, by: str, scope: str | None = None) -> dict[str, Any]:
@@ -132,7 +133,7 @@ def verify(certificate: Mapping[str, Any], records: Path, installed: bool = Fals
     for name in ("question", "records", "builds", "machine", "kvassay"):
         checks += _compared(name, certificate[name], found[name])
     signed = " ".join(certificate[name] for name in _SIGNED)
-    checks.append(Check("signed off", "not checked", signed))
+    checks.append(Check("signed off", "not checked", signed, demanded=False))
     judged = certificate["builds"] if found["builds"] == certificate["builds"] else []
     return checks + [_check_build(Target(b, v), build, installed) for b, v, build in judged]
 
@@ -189,9 +190,10 @@ def _builds(records: Iterable[Record]) -> list[list[str]]:
 def _check_build(target: Target, build: str, installed: bool) -> Check:
     what = f"build of {target.backend}/{target.variant}"
     if not build:
-        return Check(what, "not checked", "the records say neither build id nor sources")
+        said = "the records say neither build id nor sources"
+        return Check(what, "not checked", said, demanded=installed)
     if not installed:
-        return Check(what, "not checked", f"{build}; --installed compares it")
+        return Check(what, "not checked", f"{build}; --installed compares it", demanded=False)
     try:
         backend = load(target.backend, target.variant)
     except KvassayError as error:

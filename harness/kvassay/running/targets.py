@@ -20,10 +20,15 @@ def known_variants(backends: Sequence[str]) -> Known:
 
     A `module:Class` is looked for in the folder one works in, too.
     """
-    if any(":" in name for name in backends) and "" not in sys.path:
-        sys.path.insert(0, "")
+    look_here(backends)
     names = _unique(backends) or usual(providers())
     return {name: variants_of(provider(name)) for name in names}
+
+
+def look_here(backends: Iterable[str]) -> None:
+    """Let `module:Class` be found in the folder one works in, where a backend is named so."""
+    if any(":" in name for name in backends) and "" not in sys.path:
+        sys.path.insert(0, "")
 
 
 def choose_targets(
