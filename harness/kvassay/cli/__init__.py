@@ -10,7 +10,8 @@ from __future__ import annotations
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import Annotated, Final
+from functools import cache, partial
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -104,12 +105,35 @@ examining.add_to(app)
 serve.add_to(app)
 
 
+@cache
+def command() -> Any:
+    """The whole command line, with a word for every value that its help names."""
+    made: Any = typer.main.get_command(app)
+    for one in (made, *made.commands.values()):
+        for parameter in one.params:
+            if parameter.metavar is None and (word := _word_for(parameter)):
+                parameter.metavar = word
+                if parameter.param_type_name == "argument":  # typer puts it in braces else
+                    parameter._usage_display_name = partial(str, word)
+    return made
+
+
+def _word_for(parameter: Any) -> str | None:
+    """What stands for a value in help, where typer would show braces or a type of Python."""
+    if parameter.param_type_name == "argument":
+        return str(parameter.name).upper().replace("_", "-")
+    if not parameter.multiple:
+        return None
+    annotation = str(parameter.type_descriptor.annotation)
+    return "FILE" if "Path" in annotation else "N" if "int" in annotation else "NAME"
+
+
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit status; errors become one line on stderr."""
     session = Session()
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        status = app(given or ["--help"], obj=session, standalone_mode=False)
+        status = command()(given or ["--help"], "kvassay", obj=session, standalone_mode=False)
         return int(status or 0) if given else 2
     except _USAGE_ERROR as error:
         say = getattr(error, "format_message", error.__str__)

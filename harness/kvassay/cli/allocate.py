@@ -9,12 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich import box
-from rich.table import Table
 
 from ..writing import check_outputs
 from .arms import measured, texts_of
-from .parts.terminal import Verbose, output
+from .parts.terminal import PlainTable, Verbose, output
 
 if TYPE_CHECKING:
     from ..arms.allocation import Allocation
@@ -71,7 +69,7 @@ def layers_of(model: str) -> int:
 
 
 def _print(found: Sequence[float], made: Sequence[Allocation]) -> None:
-    shown = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    shown = PlainTable()
     for title in ("layer", "keys, KL", "values, KL", *(f"at {one.mean_bits:g}" for one in made)):
         shown.add_column(title, justify="right", no_wrap=True)
     for layer in range(len(found) // 2):

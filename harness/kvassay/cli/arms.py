@@ -9,14 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich import box
 from rich.progress import Progress
-from rich.table import Table
 
 from ..errors import SpecError
 from ..suggest import did_you_mean
 from ..writing import check_outputs, write_text
-from .parts.terminal import Verbose, errors, output
+from .parts.terminal import PlainTable, Verbose, errors, output
 
 if TYPE_CHECKING:
     from ..arms import Outcome, Row
@@ -114,7 +112,7 @@ def _print(table: Sequence[Row], texts: Sequence[str]) -> None:
     from ..distortion.legends import loses_to
 
     output().print(f"texts: {', '.join(texts)}; KL in nats", markup=False)
-    shown = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    shown = PlainTable()
     shown.add_column("arm", overflow="fold")
     for title in ("page bits", "all in", "KL", "worst text", "perplexity", "top 1"):
         shown.add_column(title, justify="right", no_wrap=True)

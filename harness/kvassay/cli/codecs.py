@@ -8,11 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich import box
-from rich.table import Table
 
 from ..writing import check_outputs, write_text
-from .parts.terminal import Verbose, errors, output
+from .parts.terminal import PlainTable, Verbose, errors, output
 
 if TYPE_CHECKING:
     from ..distortion import Figures
@@ -84,7 +82,7 @@ def _leave_out(reason: str) -> None:
 def _print(arms: list[Figures]) -> None:
     first = arms[0]
     output().print(f"{first.data}, {first.role}s, inputs {first.digest}", markup=False)
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = PlainTable()
     for title in ("codec", "bits"):
         table.add_column(title, no_wrap=True)
     columns = _COLUMNS[first.role]

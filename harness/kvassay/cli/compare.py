@@ -7,16 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich import box
 from rich.console import Console
-from rich.table import Table
+from rich.text import Text
 
 from ..errors import KvassayError
 from ..judging.evidence import read_run
 from ..judging.gate import UNJUDGED
 from ..judging.wording import about, figure
 from ..writing import check_outputs
-from .parts.terminal import Verbose, is_verbose, output
+from .parts.terminal import PlainTable, Verbose, is_verbose, output
 
 if TYPE_CHECKING:
     from ..judging.compare import Change, Comparison
@@ -69,7 +68,7 @@ def print_comparison(console: Console, found: Comparison, verbose: bool) -> None
         [
             (f"{c.target.backend}/{c.target.variant} {c.preset}", c.name, c.before, c.after)
             for c in found.verdicts
-            if c.before != c.after or c.name == "verdict"
+            if c.before != c.after
         ],
     )
     shown = [c for c in found.changes if verbose or c.state not in ("unchanged", "new")]
@@ -85,8 +84,13 @@ def print_comparison(console: Console, found: Comparison, verbose: bool) -> None
         f"Other figures, {len(found.figures)} of which differ",
         ("figure", "then", "now", "growth"),
         [
-            (about(f.record), figure(f.before), figure(f.record.value), f"{f.growth:+.1%}")
-            for f in found.figures[:limit]
+            (
+                about(f.record),
+                figure(f.before),
+                figure(f.record.value),
+                grown(f.before, f.record.value),
+            )
+            for f, now in ((f, f.record.value) for f in found.figures[:limit])
         ],
     )
     _print_rows(console, "Machine and builds", ("what", "then", "now"), found.surroundings)
@@ -105,20 +109,27 @@ def summary(found: Comparison) -> str:
     return f"tracked figures: {parts or 'none'}; {len(found.regressions)} regressions in all"
 
 
-def _change_row(change: Change) -> tuple[str, ...]:
+def _change_row(change: Change) -> tuple[str | Text, ...]:
     then, now = change.before, change.after
-    growth = f"{now / then - 1:+.1%}" if then and now is not None else "-"
-    style = _STYLE.get(change.state)
-    state = f"[{style}]{change.state}[/]" if style else change.state
+    growth = grown(then, now) if then is not None and now is not None else "-"
+    state = Text(change.state, style=_STYLE.get(change.state, ""))
     return about(change.record), figure(then), figure(now), growth, state
 
 
+def grown(then: float, now: float) -> str:
+    """How much a figure grew: in percent while that says something, as a factor beyond."""
+    if not then or now / then < 0:
+        return "-" if now == then else f"{now - then:+.4g}"
+    factor = now / then
+    return f"{factor - 1:+.1%}" if 0.1 <= factor < 10 else f"x {factor:.3g}"
+
+
 def _print_rows(
-    console: Console, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]
+    console: Console, title: str, columns: Sequence[str], rows: Sequence[Sequence[str | Text]]
 ) -> None:
     if not rows:
         return
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    table = PlainTable(title=title)
     for number, name in enumerate(columns):
         table.add_column(name, overflow="fold", no_wrap=name in ("growth", "state"), ratio=None)
         table.columns[number].max_width = 60 if number == 0 else 30

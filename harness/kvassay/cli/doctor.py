@@ -7,12 +7,11 @@ from importlib.resources import files
 from typing import Annotated
 
 import typer
-from rich import box
-from rich.table import Table
+from rich.text import Text
 
 from ..judging.gate import PASS, UNJUDGED
 from ..running import doctor
-from .parts.terminal import Verbose, output
+from .parts.terminal import PlainTable, Verbose, output
 
 
 def add_to(app: typer.Typer) -> None:
@@ -31,17 +30,12 @@ def examine(
     """
     found = doctor.examine()
     console = output()
-    table = Table(title="This machine", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("what", no_wrap=True)
-    table.add_column("here", no_wrap=True)
-    table.add_column("found", overflow="fold")
-    table.add_column("for", overflow="fold")
+    table = PlainTable("what", "here", "found", "for", title="This machine")
     for one in found:
         if not (missing and one.there):
             style = "green" if one.there else "yellow"
-            table.add_row(
-                one.name, f"[{style}]{'yes' if one.there else 'no'}[/]", one.found, one.serves
-            )
+            here = Text("yes" if one.there else "no", style=style)
+            table.add_row(one.name, here, one.found, one.serves)
     console.print(table)
     fixes = [one for one in found if not one.there and one.install]
     if fixes:
@@ -52,7 +46,10 @@ def examine(
     for scope, names in lacking.items():
         said = f"cannot be measured: no {', no '.join(names)}" if names else "can be measured"
         console.print(
-            f"scope {scope}: {said}", style="yellow" if names else "green", soft_wrap=True
+            f"scope {scope}: {said}",
+            style="yellow" if names else "green",
+            markup=False,
+            soft_wrap=True,
         )
     return UNJUDGED if lacking["default"] else PASS
 

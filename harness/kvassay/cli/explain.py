@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich import box
 from rich.console import Console
-from rich.table import Table
+from rich.text import Text
 
 from .. import plugins
 from ..errors import KvassayError
@@ -24,7 +23,7 @@ from ..registry import backends, providers, usual
 from ..suite import Task
 from .parts.completing import complete_rules
 from .parts.tables import print_records
-from .parts.terminal import Verbose, is_verbose, output
+from .parts.terminal import PlainTable, Verbose, is_verbose, output
 
 _EVIDENCE_SHOWN = 5
 
@@ -39,20 +38,20 @@ def add_to(app: typer.Typer) -> None:
 def list_all(verbose: Verbose = False) -> int:
     """Backends and variants with their availability, presets, suites and rules."""
     console = output()
-    table = _table("Backends", "backend", "variant", "status", "reason")
+    table = PlainTable("backend", "variant", "status", "reason", title="Backends")
     judged = usual(providers())
     for name, variants in backends().items():
         for variant, state in variants.items():
             style = "green" if state.runs else "yellow"
             reason = state.reason or ("-" if name in judged else f"on request: --backend {name}")
-            table.add_row(name, variant, f"[{style}]{state.status}[/]", reason)
+            table.add_row(name, variant, Text(state.status, style=style), reason)
     console.print(table)
-    table = _table("Presets", "preset", "role", "spec")
+    table = PlainTable("preset", "role", "spec", title="Presets")
     for preset in PRESETS.values():
         fields = ", ".join(f"{key} {value}" for key, value in preset.fields.items())
         table.add_row(preset.name, preset.role, fields)
     console.print(table)
-    table = _table("Suites", "suite", "rules")
+    table = PlainTable("suite", "rules", title="Suites")
     for suite in plugins.names(plugins.SUITES):
         names = [rule.name for rule in rulebook().rules if suite in rule.suites]
         table.add_row(suite, ", ".join(names) or "-")
@@ -146,10 +145,3 @@ def _what_changes(outcome: Outcome) -> str:
     verb = "is" if len(over) == 1 else "are"
     which = f" ({len(over)} of the records {verb} beyond it)" if over else ""
     return f"passes when {outcome.rule.threshold}{which}"
-
-
-def _table(title: str, *columns: str) -> Table:
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    return table

@@ -314,7 +314,7 @@ def measure(question: Question, how: Execution, rejected: Sequence[Rejected] = (
         keep(_held_to(earlier, records, question))
         keep([end_record(records)])
     judgement = judge(records, question)
-    _show(judgement, records, how.outputs)
+    _show(judgement, records, how.outputs, summary.interrupted)
     for one in rejected:
         rejection = f"rejected: {one.target.backend} {one.target.variant}: {one.reason}"
         output().print(rejection, markup=False, soft_wrap=True)
@@ -420,7 +420,9 @@ def _status(judgement: Judgement) -> int:
     return judgement.exit_status
 
 
-def _show(judgement: Judgement, records: list[Record], outputs: Outputs) -> None:
+def _show(
+    judgement: Judgement, records: list[Record], outputs: Outputs, interrupted: bool = False
+) -> None:
     if outputs.report:
         from ..report import write_report  # draws plots: slow to import
 
@@ -434,7 +436,7 @@ def _show(judgement: Judgement, records: list[Record], outputs: Outputs) -> None
 
         write_markdown(outputs.markdown, judgement, records)
     print_variants(output(), judgement, records)
-    print_judgement(output(), judgement, outputs.verbose)
+    print_judgement(output(), judgement, outputs.verbose, interrupted)
     for name in ("report", "junit", "markdown"):
         if path := getattr(outputs, name):
             output().print(f"{name}: {path}", markup=False, soft_wrap=True)

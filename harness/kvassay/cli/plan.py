@@ -8,15 +8,13 @@ import sys
 from typing import Annotated, Any, Final
 
 import typer
-from rich import box
-from rich.table import Table
 
 from ..errors import InputError, SpecError
 from ..page.costs import Costs, blocked_work, compression, dense_work, padded_work, payback
 from ..presets import preset as make_spec
 from ..spec import Spec
 from .parts.selecting import choose_presets
-from .parts.terminal import Verbose, output
+from .parts.terminal import PlainTable, Verbose, output
 
 _UNITS: Final = {
     "": 1,
@@ -178,7 +176,8 @@ def _shape(
     }
     shape |= {name: value for name, value in given.items() if value is not None}
     if missing := [name for name in given if name not in shape]:
-        options = ", ".join(f"--{name.replace('_', '-')}" for name in missing)
+        needed = [name for name in missing if name != "query_heads"]  # as many as KV heads else
+        options = ", ".join(f"--{name.replace('_', '-')}" for name in needed)
         raise SpecError(f"plan: no shape: give {options}, or --model smollm2-135m")
     return shape
 
@@ -208,9 +207,9 @@ def _title(spec: Spec, tokens: int) -> str:
     return f"{shape}: keys {spec.keys}, values {spec.values}, {tokens:,} tokens"
 
 
-def _table(spec: Spec, figures: dict[str, Any]) -> Table:
+def _table(spec: Spec, figures: dict[str, Any]) -> PlainTable:
     f = figures
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = PlainTable()
     table.add_column("what")
     table.add_column("this cache", justify="right")
     table.add_column("fp16", justify="right")

@@ -190,7 +190,7 @@ def run(
     answers: Answers | None = None,
     before: Sequence[Task] = (),
 ) -> Summary:
-    """Run tasks, longest first, and give their records to `sink` as they come.
+    """Run tasks, short ones first, and give their records to `sink` as they come.
 
     Those that `answers` has already are not run again, and what others measure is kept there.
 
@@ -254,7 +254,7 @@ class _State:
     def drain(self, executor: Executor, alone: bool) -> None:
         """Run what is left on an executor; tasks lost to a broken executor stay left."""
         mine = (index for index in self.left if self.tasks[index].alone == alone)
-        order = sorted(mine, key=lambda index: -self.tasks[index].weight)
+        order = _short_first([*mine], [task.weight for task in self.tasks])
         try:
             futures = {executor.submit(execute, self.tasks[index]): index for index in order}
         except BrokenExecutor:
@@ -295,6 +295,14 @@ class _State:
         self.sink(told)
         if self.watch:
             self.watch.done(task, answer)
+
+
+def _short_first(tasks: list[int], weights: Sequence[float]) -> list[int]:
+    """The shorter half first, so that a run that is stopped early keeps something; of the others
+    the longest first, so that no worker waits for the last one."""
+    rising = sorted(tasks, key=lambda index: weights[index])
+    half = len(rising) // 2
+    return rising[:half] + rising[half:][::-1]
 
 
 def execute(task: Task) -> Answer:

@@ -20,7 +20,7 @@ from kvassay.suite import Target
 #: What the gate asks of each in seconds: bits of pages, a whole life, identities, faults, memory.
 PROBES = (
     Probe("parity", "^page:"),
-    Probe("correctness", "^(identity|faults)"),
+    Probe("correctness", "^(identity|fault )"),
     Probe("memory", "scratch$"),
 )
 

@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 import pytest
 from synthetic import TARGET, good_records, make, question
 
+from kvassay.errors import WriteError
 from kvassay.judging.gate import judge
 from kvassay.records import Record
 from kvassay.report import render, write_report
@@ -196,7 +197,7 @@ def test_writing_it(tmp_path: Path) -> None:
     path = tmp_path / "report.html"
     write_report(path, judge([]), [])
     assert path.read_text(encoding="utf-8").startswith("<!doctype html>")
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(WriteError, match="a folder that exists"):
         write_report(tmp_path / "no" / "report.html", judge([]), [])
 
 

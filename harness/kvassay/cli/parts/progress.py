@@ -8,9 +8,11 @@ from contextlib import contextmanager
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Column
 
 from ...running.runner import Answer, Watch
 from ...suite import Task
+from .terminal import NARROW
 
 #: Seconds between plain lines.
 _QUIET_SECONDS = 10.0
@@ -25,7 +27,11 @@ def watching(tasks: Sequence[Task], console: Console, quiet: bool) -> Iterator[W
         with _Bar(tasks, console) as bar:
             yield bar
     else:
-        yield _Lines(tasks, console)
+        lines = _Lines(tasks, console)
+        try:
+            yield lines
+        finally:
+            lines.end()
 
 
 class _Bar(Progress):
@@ -33,15 +39,20 @@ class _Bar(Progress):
 
     def __init__(self, tasks: Sequence[Task], console: Console) -> None:
         super().__init__(
-            TextColumn("{task.fields[count]}"),
-            BarColumn(bar_width=24),
-            TextColumn("{task.percentage:>3.0f} %"),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
-            TextColumn("{task.description}", markup=False),
+            TextColumn("{task.fields[count]}", table_column=Column(no_wrap=True)),
+            BarColumn(bar_width=24 if console.width >= NARROW else 8),
+            TextColumn("{task.percentage:>3.0f} %", table_column=Column(no_wrap=True)),
+            TimeElapsedColumn(table_column=Column(no_wrap=True, min_width=7)),
+            TextColumn("left", table_column=Column(no_wrap=True)),
+            TimeRemainingColumn(table_column=Column(no_wrap=True, min_width=7)),
+            TextColumn(
+                "{task.description}",
+                markup=False,
+                table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis"),
+            ),
             console=console,
             transient=True,
+            expand=True,
         )
         self._count, self._errors, self._all = 0, 0, len(tasks)
         self._id = self.add_task(
@@ -65,7 +76,7 @@ class _Lines:
 
     def __init__(self, tasks: Sequence[Task], console: Console) -> None:
         self._console = console
-        self._count, self._all = 0, len(tasks)
+        self._count, self._errors, self._all = 0, 0, len(tasks)
         self._last = time.monotonic()
         self._say(f"{self._all} tasks")
 
@@ -77,7 +88,13 @@ class _Lines:
     def done(self, task: Task, answer: Answer) -> None:
         self._count += 1
         if answer.error:
+            self._errors += 1
             self._say(f"{_name(task)}: {answer.error}")
+
+    def end(self) -> None:
+        """The last state, also of a run that was stopped."""
+        failed = f", {self._errors} failed" if self._errors else ""
+        self._say(f"{self._count}/{self._all} done{failed}")
 
     def _say(self, line: str) -> None:
         self._last = time.monotonic()

@@ -1,13 +1,12 @@
-"""Verdicts and rules as tables for a terminal of 100 columns."""
+"""Verdicts and rules as tables, for terminals from 60 columns on."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from rich import box
 from rich.console import Console
-from rich.table import Table
+from rich.text import Text
 
 from ...judging.gate import Judgement, Verdict
 from ...judging.rules import Outcome, Rule
@@ -23,6 +22,7 @@ from ...judging.wording import (
     worst,
 )
 from ...records import Record
+from .terminal import NARROW, PlainTable
 
 _STYLE = {
     "PASS": "bold green",
@@ -36,23 +36,25 @@ _WORST_SHOWN = 3
 _NAMES_SHOWN = 3
 
 
-def print_judgement(console: Console, judgement: Judgement, verbose: bool = False) -> None:
-    """The whole verdict: one row a backend and preset, the rules, and what was rejected."""
+def print_judgement(
+    console: Console, judgement: Judgement, verbose: bool = False, interrupted: bool = False
+) -> None:
+    """The whole verdict: one row a backend and preset, the rules, and what was rejected; of a run
+    that was interrupted only rules that were measured."""
     if judgement.verdicts:
         console.print(_verdict_table(judgement))
-        console.print(_rule_table(judgement))
+        _print_rules(console, judgement, verbose, interrupted)
         _print_rejects(console, judgement, None if verbose else _WORST_SHOWN)
-        _print_unmeasured(console, judgement, None if verbose else _WORST_SHOWN)
-    console.print(conclusion(judgement), style=_STYLE[decision(judgement)])
+        if not interrupted:
+            _print_unmeasured(console, judgement, None if verbose else _WORST_SHOWN)
+    style = _STYLE[decision(judgement)]
+    console.print(conclusion(judgement), style=style, markup=False, soft_wrap=True)
 
 
 def print_variants(console: Console, judgement: Judgement, records: Sequence[Record]) -> None:
     """How each variant of the judged backends ran: natively, emulated, or not and why."""
     judged = {verdict.target.backend for verdict in judgement.verdicts}
-    table = _table("Variants")
-    table.add_column("backend", no_wrap=True)
-    table.add_column("variant", no_wrap=True)
-    table.add_column("how it ran", overflow="fold")
+    table = PlainTable("backend", "variant", "how it ran", title="Variants")
     for backend, variant, how in how_each_ran(records):
         if backend in judged:
             table.add_row(backend, variant, how)
@@ -60,13 +62,13 @@ def print_variants(console: Console, judgement: Judgement, records: Sequence[Rec
         console.print(table)
 
 
-def _verdict_table(judgement: Judgement) -> Table:
-    table = _table("Verdicts")
-    table.add_column("backend", no_wrap=True)
-    table.add_column("preset", no_wrap=True)
+def _verdict_table(judgement: Judgement) -> PlainTable:
+    table = PlainTable(title="Verdicts")
+    for name in ("backend", "preset"):
+        table.add_column(name, overflow="fold")
     table.add_column("verdict", no_wrap=True)
     table.add_column("highest stage passed")
-    table.add_column("rejecting, not measured (?)", ratio=1)
+    table.add_column("rejecting, not measured (?)", ratio=1, overflow="fold")
     for verdict in judgement.verdicts:
         names = [*verdict.named("reject"), *_unmeasured(verdict.named("not measured"))]
         table.add_row(
@@ -85,34 +87,54 @@ def _unmeasured(names: Sequence[str]) -> list[str]:
     return [f"{name}?" for name in names] if few else [f"{len(names)} not measured"]
 
 
-def _decision_cell(verdict: Verdict) -> str:
+def _decision_cell(verdict: Verdict) -> Text:
     if not verdict.judged:
-        return f"[dim]{verdict.role}: {verdict.decision.lower()}[/dim]"
-    return f"[{_STYLE[verdict.decision]}]{verdict.decision}[/]"
+        return Text(f"{verdict.role}: {verdict.decision.lower()}", style="dim")
+    return Text(verdict.decision, style=_STYLE[verdict.decision])
 
 
-def _rule_table(judgement: Judgement) -> Table:
-    table = _table("Rules")
-    table.add_column("rule", no_wrap=True)
+def _print_rules(console: Console, judgement: Judgement, verbose: bool, interrupted: bool) -> None:
+    """The rules that say something, or all; narrow terminals do without whom and how many."""
+    wide = console.width >= NARROW
+    table = PlainTable(title="Rules")
+    table.add_column("rule", overflow="fold")
     table.add_column("bound", no_wrap=True)
     table.add_column("worst", justify="right", no_wrap=True)
-    table.add_column("of", overflow="fold", min_width=15)
-    table.add_column("n", justify="right", no_wrap=True)
-    table.add_column("verdicts")
+    if wide:
+        table.add_column("of", overflow="fold", min_width=15)
+        table.add_column("n", justify="right", no_wrap=True)
+    table.add_column("verdicts", min_width=8)
+    silent = unmeasured = 0
     for rule in judgement.rules:
         pairs = _outcomes(judgement, rule)
+        if interrupted and all(outcome.value is None for _, outcome in pairs):
+            unmeasured += 1
+            continue
+        if not verbose and all(outcome.state in _SHORT for _, outcome in pairs):
+            silent += 1
+            continue
         found = worst(outcome for _, outcome in pairs)
         values = {outcome.value for _, outcome in pairs if outcome.value is not None}
         owner = next((v for v, outcome in pairs if outcome is found), None)
+        more = (
+            who(owner) if owner and len(values) > 1 else "all" if owner else "-",
+            _rounded(sum(o.comparisons for _, o in pairs)),
+        )
         table.add_row(
             rule.name,
             rule.bound,
             figure(found.value if found else None),
-            who(owner) if owner and len(values) > 1 else "all" if owner else "-",
-            _rounded(sum(o.comparisons for _, o in pairs)),
+            *(more if wide else ()),
             _states(outcome for _, outcome in pairs),
         )
-    return table
+    if table.row_count:
+        console.print(table)
+    if silent:
+        said = f"{silent} rules do not apply or are out of scope (-v shows them)"
+        console.print(said, markup=False, style="dim")
+    if unmeasured:
+        said = f"{unmeasured} rules were not measured before the run was stopped"
+        console.print(said, markup=False, style="dim")
 
 
 def _rounded(count: int) -> str:
@@ -125,12 +147,13 @@ def _rounded(count: int) -> str:
 _SHORT = {"does not apply": "n/a", "outside scope": "out of scope"}
 
 
-def _states(outcomes: Iterable[Outcome]) -> str:
+def _states(outcomes: Iterable[Outcome]) -> Text:
     counts = Counter(outcome.state for outcome in outcomes)
-    return ", ".join(
-        f"[{_STYLE.get(state, 'dim')}]{count} {_SHORT.get(state, state)}[/]"
+    parts = [
+        Text(f"{count} {_SHORT.get(state, state)}", style=_STYLE.get(state, "dim"))
         for state, count in sorted(counts.items())
-    )
+    ]
+    return Text(", ").join(parts)
 
 
 def _outcomes(judgement: Judgement, rule: Rule) -> list[tuple[Verdict, Outcome]]:
@@ -144,7 +167,8 @@ def _outcomes(judgement: Judgement, rule: Rule) -> list[tuple[Verdict, Outcome]]
 
 def _print_rejects(console: Console, judgement: Judgement, limit: int | None) -> None:
     for rule, records in culprits(judgement):
-        console.print(f"[red]{rule.name}[/] {rule.threshold}: {rule.title}")
+        line = Text.assemble((rule.name, "red"), f" {rule.threshold}: {rule.title}")
+        console.print(line, soft_wrap=True)
         print_records(console, records, limit)
 
 
@@ -172,9 +196,3 @@ def print_records(console: Console, records: Sequence[Record], limit: int | None
             console.print(f"    again: {record.reproduce}", markup=False, soft_wrap=True)
     if limit and len(groups) > limit:
         console.print(f"  and {len(groups) - limit} more (-v shows all)", markup=False)
-
-
-def _table(title: str) -> Table:
-    return Table(
-        title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0)
-    )

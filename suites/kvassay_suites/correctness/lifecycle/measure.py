@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import tempfile
 from typing import Any, Final
 
 from hypothesis import HealthCheck, Phase, settings
+from hypothesis.configuration import set_hypothesis_home_dir
 from hypothesis.stateful import run_state_machine_as_test
 
 import kvassay
@@ -35,7 +37,12 @@ def run(backend: str, variant: str, sequences: int, steps: int, same: bool = Tru
         phases=PHASES,
         suppress_health_check=list(HealthCheck),
     )
-    run_state_machine_as_test(Machine, settings=chosen)
+    with tempfile.TemporaryDirectory() as folder:  # hypothesis keeps a folder where one works
+        set_hypothesis_home_dir(folder)
+        try:
+            run_state_machine_as_test(Machine, settings=chosen)
+        finally:
+            set_hypothesis_home_dir(None)
     return Machine
 
 
