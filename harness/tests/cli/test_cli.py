@@ -237,7 +237,7 @@ def test_an_interrupted_gate_says_what_it_kept(
         (["gaet"], "No such command"),
         (["explain", "parity.mismatch"], "did you mean 'parity.mismatches'?"),
         (["explain"], "Missing argument"),
-        (["plan"], "--layers, --kv-heads, --query-heads, --head-dim"),
+        (["plan"], "--layers, --kv-heads, --head-dim"),
         (["plan", *SHAPE, "--budget", "1 apple"], "budget: '1 apple' is no size"),
         (["plan", *SHAPE, "--keys", "turbo:3.7"], "no codec 'turbo:3.7'"),
         (["plan", *SHAPE[:4], "--head-dim", "100"], "not a multiple of 16"),
