@@ -15,7 +15,7 @@ from kvassay.protocol import Availability
 from kvassay.retrieval import Affine, Stored, VectorCode
 from kvassay.streams import Codec
 
-from .arithmetic import F32, const, d16, integer_dot, require_ieee, single
+from .arithmetic import F32, const, d16, integer_dot, single
 from .codebook import Span, spans
 from .query import TURBO_BOUND, integer_vector
 from .transform import SplitMix64, draw_permutation, draw_signs, hadamard

@@ -144,7 +144,7 @@ def test_the_bar_keeps_its_times(width: int) -> None:
     with progress.watching(tasks, console, quiet=False) as watch:
         assert watch is not None
         watch.running(tasks)
-        console.print(watch)  # type: ignore[arg-type]
+        console.print(watch)
     lines = [line for line in stream.getvalue().splitlines() if "left" in line]
     assert lines
     assert all(re.search(r"\d+:\d\d:\d\d +left", line) for line in lines), lines
