@@ -104,7 +104,7 @@ def test_workers_limit_the_threads_of_numpy() -> None:
     assert records[0].value == 1
 
 
-def test_long_tasks_start_first() -> None:
+def test_the_short_half_starts_first_and_the_longest_before_the_rest() -> None:
     started: list[str] = []
 
     class Recording(ThreadPoolExecutor):
@@ -112,11 +112,10 @@ def test_long_tasks_start_first() -> None:
             started.append(args[0].label)
             return super().submit(fn, *args, **kwargs)
 
-    short = task("measure", weight=1.0, records=[make("quality.a", 1.0)])
-    long = task("sleep", weight=9.0, seconds=0.0)
+    given = [task("sleep", weight=weight, seconds=0.01 * weight) for weight in (4, 1, 3, 2)]
     with Recording(1) as executor:
-        gather([short, long], executor=executor)
-    assert started == [long.label, short.label]
+        gather(given, executor=executor)
+    assert started == [given[number].label for number in (1, 3, 0, 2)]
 
 
 def test_what_must_run_alone_runs_last_with_nothing_beside_it() -> None:
@@ -208,7 +207,7 @@ class Interrupting:
 
 
 def test_an_interrupted_run_keeps_what_it_has_and_cannot_pass() -> None:
-    first = task("measure", weight=9.0, records=good_records())
+    first = task("measure", weight=0.5, records=good_records())
     rest = [task("sleep", seconds=600.0) for _ in range(3)]
     records, summary = gather([first, *rest], jobs=1, watch=Interrupting())
     assert summary.interrupted
