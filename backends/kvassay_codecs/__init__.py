@@ -5,63 +5,66 @@ Shared by them: `base` (checks, outliers, counting), `packing`, `codebooks`, `ro
 compared is what a method stores and what that costs in accuracy, never its speed.
 """
 
-from kvassay.vector_codec import Family
+from __future__ import annotations
 
-from .centred import Centred
-from .e8 import E8
-from .eden import Drive, EdenBiased, EdenUnbiased
-from .fast_turboquant import FastTurboQuant
-from .flexgen import FlexGen
-from .fp8 import FP8E4M3, FP8E5M2
-from .fp16 import FP16
-from .iq4_nl import IQ4NL
-from .kivi import KIVI
-from .kvarn import KVarN
-from .kvquant import KVQuant
-from .llama_cpp import Q4_0, Q4_1, Q5_0, Q5_1, Q8_0
-from .polarquant import PolarQuant
-from .pq import PQ
-from .qjl import QJL
-from .qserve import QServe
-from .quarot import QuaRot
-from .rabitq import RaBitQ
-from .spinquant import SpinQuant
-from .turbo import Turbo
-from .turboquant import TurboQuantMSE, TurboQuantProd, TurboQuantProdReleased
-from .turbovec import TurboVec
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
 
-family: Family = {
-    "fp16": FP16,
-    "turbo": Turbo,
-    "centred": Centred,
-    "turboquant_mse": TurboQuantMSE,
-    "turboquant_prod": TurboQuantProd,
-    "turboquant_prod_released": TurboQuantProdReleased,
-    "fast_turboquant": FastTurboQuant,
-    "qjl": QJL,
-    "polarquant": PolarQuant,
-    "drive": Drive,
-    "eden_biased": EdenBiased,
-    "eden_unbiased": EdenUnbiased,
-    "rabitq": RaBitQ,
-    "turbovec": TurboVec,
-    "e8": E8,
-    "pq": PQ,
-    "kivi": KIVI,
-    "kvquant": KVQuant,
-    "kvarn": KVarN,
-    "quarot": QuaRot,
-    "spinquant": SpinQuant,
-    "qserve": QServe,
-    "flexgen": FlexGen,
-    "fp8_e4m3": FP8E4M3,
-    "fp8_e5m2": FP8E5M2,
-    "q8_0": Q8_0,
-    "q5_1": Q5_1,
-    "q5_0": Q5_0,
-    "q4_1": Q4_1,
-    "q4_0": Q4_0,
-    "iq4_nl": IQ4NL,
+if TYPE_CHECKING:
+    from kvassay.vector_codec import VectorCodec
+
+#: Classes by the names of their codecs, as module:class.
+_CLASSES: Final = {
+    "fp16": "fp16:FP16",
+    "turbo": "turbo:Turbo",
+    "centred": "centred:Centred",
+    "turboquant_mse": "turboquant:TurboQuantMSE",
+    "turboquant_prod": "turboquant:TurboQuantProd",
+    "turboquant_prod_released": "turboquant:TurboQuantProdReleased",
+    "fast_turboquant": "fast_turboquant:FastTurboQuant",
+    "qjl": "qjl:QJL",
+    "polarquant": "polarquant:PolarQuant",
+    "drive": "eden:Drive",
+    "eden_biased": "eden:EdenBiased",
+    "eden_unbiased": "eden:EdenUnbiased",
+    "rabitq": "rabitq:RaBitQ",
+    "turbovec": "turbovec:TurboVec",
+    "e8": "e8:E8",
+    "pq": "pq:PQ",
+    "kivi": "kivi:KIVI",
+    "kvquant": "kvquant:KVQuant",
+    "kvarn": "kvarn:KVarN",
+    "quarot": "quarot:QuaRot",
+    "spinquant": "spinquant:SpinQuant",
+    "qserve": "qserve:QServe",
+    "flexgen": "flexgen:FlexGen",
+    "fp8_e4m3": "fp8:FP8E4M3",
+    "fp8_e5m2": "fp8:FP8E5M2",
+    "q8_0": "llama_cpp:Q8_0",
+    "q5_1": "llama_cpp:Q5_1",
+    "q5_0": "llama_cpp:Q5_0",
+    "q4_1": "llama_cpp:Q4_1",
+    "q4_0": "llama_cpp:Q4_0",
+    "iq4_nl": "iq4_nl:IQ4NL",
 }
+
+
+class _Family(Mapping[str, "type[VectorCodec]"]):
+    """The codecs by name; a class is imported when it is asked for, names alone need none."""
+
+    def __getitem__(self, name: str) -> type[VectorCodec]:
+        module, _, attribute = _CLASSES[name].partition(":")
+        found: type[VectorCodec] = getattr(import_module(f"{__name__}.{module}"), attribute)
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_CLASSES)
+
+    def __len__(self) -> int:
+        return len(_CLASSES)
+
+
+family: Final = _Family()
 
 __all__ = ["family"]

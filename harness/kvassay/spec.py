@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import struct
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from functools import cached_property
+from numbers import Integral
 from types import MappingProxyType
 from typing import Any, Final
-
-import numpy as np
 
 from .errors import SpecError
 from .streams import FP16, Codec, parse_codec
@@ -242,7 +242,8 @@ class Spec:
     def effective_softmax_scale(self) -> float:
         """The softmax scale rounded to float32, as the numeric contract uses it."""
         scale = self.softmax_scale
-        return float(np.float32(1.0 / math.sqrt(self.head_dim) if scale is None else scale))
+        exact = 1.0 / math.sqrt(self.head_dim) if scale is None else scale
+        return float(struct.unpack("<f", struct.pack("<f", exact))[0])
 
     @cached_property
     def layer_specs(self) -> tuple[LayerSpec, ...]:
@@ -330,7 +331,9 @@ def _merged(policy: dict[str, Any], override: Mapping[str, Any]) -> dict[str, An
 
 
 def _plain(value: Any) -> Any:
-    return int(value) if isinstance(value, np.integer) else value
+    """An integer of numpy, say, as Python's own; True and False are none."""
+    whole = isinstance(value, Integral) and not isinstance(value, bool)
+    return int(value) if whole else value
 
 
 def _check_texts(what: str, texts: Mapping[str, Any]) -> None:
@@ -340,7 +343,7 @@ def _check_texts(what: str, texts: Mapping[str, Any]) -> None:
 
 
 def _check_int(name: str, value: Any, low: int, high: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+    if isinstance(value, bool) or not isinstance(value, Integral):
         raise SpecError(f"{name}: {value!r} is not an integer")
     if not low <= value <= high:
         raise SpecError(f"{name}: {value} is outside {low} .. {high}")

@@ -11,15 +11,18 @@ import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from .errors import RegistryError
+from .model_names import DEFAULT_MODEL
 from .plugins import SUITES, load, loaded
 from .records import Record
 
 #: quick answers within a minute; default is what tests and the gate run (pairwise grids); full is
 # every combination.
 Depth = Literal["quick", "default", "full"]
+#: Seconds a task may take; the longest of the shipped suites takes about a tenth of it.
+DEFAULT_TIMEOUT: Final = 1800.0
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,7 @@ class Request:
     presets: tuple[str, ...]
     depth: Depth = "default"
     scope: str = "default"
-    model: str = "smollm2-135m"
+    model: str = DEFAULT_MODEL
     tensors: str = ""
 
 

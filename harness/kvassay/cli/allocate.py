@@ -10,17 +10,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..model_names import DEFAULT_MODEL
 from ..writing import check_outputs
 from .arms import measured, texts_of
+from .parts.options import ArmModel
 from .parts.terminal import PlainTable, Verbose, output
 
 if TYPE_CHECKING:
     from ..arms.allocation import Allocation
-
-
-def add_to(app: typer.Typer) -> None:
-    """Register the command."""
-    app.command("allocate")(allocate)
 
 
 def allocate(
@@ -28,7 +25,7 @@ def allocate(
         list[float] | None,
         typer.Option(min=2, max=4, help="Mean over keys, values, layers; repeatable; default 3.25"),
     ] = None,
-    model: Annotated[str, typer.Option(help="smollm2-135m or a GGUF file.")] = "smollm2-135m",
+    model: ArmModel = DEFAULT_MODEL,
     text: Annotated[
         list[str] | None, typer.Option(help="A text by name; repeatable; default manual, textwrap.")
     ] = None,

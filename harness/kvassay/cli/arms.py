@@ -12,19 +12,16 @@ import typer
 from rich.progress import Progress
 
 from ..errors import SpecError
+from ..model_names import DEFAULT_MODEL
 from ..suggest import did_you_mean
 from ..writing import check_outputs, write_text
+from .parts.options import ArmModel
 from .parts.terminal import PlainTable, Verbose, errors, output
 
 if TYPE_CHECKING:
     from ..arms import Outcome, Row
 
 _CHOICES = ("all", "chosen-by", "held-out")
-
-
-def add_to(app: typer.Typer) -> None:
-    """Register the command."""
-    app.command("arms")(arms)
 
 
 def arms(
@@ -36,7 +33,7 @@ def arms(
         list[str] | None,
         typer.Option(help="Arms that vary one thing: window, sinks, page, ...; or all."),
     ] = None,
-    model: Annotated[str, typer.Option(help="smollm2-135m or a GGUF file.")] = "smollm2-135m",
+    model: ArmModel = DEFAULT_MODEL,
     text: Annotated[
         list[str] | None, typer.Option(help="A text by name; repeatable; default all eight.")
     ] = None,

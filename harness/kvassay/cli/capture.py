@@ -3,33 +3,32 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, get_args
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from ..errors import InputError
+from ..model_names import DEFAULT_MODEL, TINY
 from ..writing import check_outputs, is_stream
+from .parts.completing import complete_captured_models
 from .parts.terminal import Verbose, output
 
 if TYPE_CHECKING:
     from ..models import Model, Tokens
 
-#: Prefix of the small transformers with weights from a generator: tiny-gqa and so on.
-_TINY: Final = "tiny-"
 #: Where the text of the quality suite begins in CPython's help topics.
 _OFFSET: Final = 20_000
-
-
-def add_to(app: typer.Typer) -> None:
-    """Register the command."""
-    app.command("capture")(capture_tensors)
 
 
 def capture_tensors(
     out: Annotated[Path, typer.Argument(help="The safetensors file to write.")],
     model: Annotated[
-        str, typer.Option(help="smollm2-135m, a GGUF file, or tiny-gqa, tiny-mha, tiny-mqa.")
-    ] = "smollm2-135m",
+        str,
+        typer.Option(
+            help="smollm2-135m, a GGUF file, or tiny-gqa, tiny-mha, tiny-mqa.",
+            autocompletion=complete_captured_models,
+        ),
+    ] = DEFAULT_MODEL,
     text: Annotated[
         Path | None,
         typer.Option(help="UTF-8 text to run over (default: part of CPython's help topics)."),
@@ -66,12 +65,11 @@ def capture_tensors(
 def _run_of(name: str, text: Path | None, tokens: int) -> tuple[Model, Tokens]:
     """The model and the tokens to run it over."""
     from ..models import load, tiny, tiny_tokens, topics_tokens
-    from ..models.tiny import Kind
 
-    if name.startswith(_TINY) and name.removeprefix(_TINY) in get_args(Kind):
+    if name in TINY:
         if text is not None:
             raise InputError(f"{name} has no tokenizer: it takes no --text")
-        return tiny(name.removeprefix(_TINY)), tiny_tokens(tokens)  # type: ignore[arg-type]
+        return tiny(name.removeprefix("tiny-")), tiny_tokens(tokens)  # type: ignore[arg-type]
     model = load(name)
     if text is None:
         return model, topics_tokens(model, tokens, _OFFSET)

@@ -19,12 +19,6 @@ from .parts.terminal import Verbose, output
 _STYLE = {"holds": "green", "differs": "bold red", "not checked": "yellow"}
 
 
-def add_to(app: typer.Typer) -> None:
-    """Register the commands."""
-    app.command("certify")(certify_pass)
-    app.command("verify")(verify_certificate)
-
-
 def certify_pass(
     records: Annotated[Path, typer.Argument(help="Records of the run, as the gate wrote them.")],
     out: Annotated[Path, typer.Option("--out", help="Where the certificate goes.")] = Path(

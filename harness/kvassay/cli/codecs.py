@@ -10,27 +10,31 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..writing import check_outputs, write_text
+from .parts.completing import complete_codecs, complete_models
 from .parts.terminal import PlainTable, Verbose, errors, output
 
 if TYPE_CHECKING:
     from ..distortion import Figures
 
 
-def add_to(app: typer.Typer) -> None:
-    """Register the command."""
-    app.command("codecs")(compare)
-
-
 def compare(
     name: Annotated[
-        list[str] | None, typer.Option("--codec", help="A codec; repeatable; default all.")
+        list[str] | None,
+        typer.Option(
+            "--codec",
+            help="A codec; repeatable; default all.",
+            autocompletion=complete_codecs,
+        ),
     ] = None,
     data: Annotated[
         list[str] | None, typer.Option(help="gaussian, outliers, biased; repeatable; default all.")
     ] = None,
     model: Annotated[
         list[str] | None,
-        typer.Option(help="Also on data captured from smollm2-135m or a GGUF file; repeatable."),
+        typer.Option(
+            help="Also on data captured from smollm2-135m or a GGUF file; repeatable.",
+            autocompletion=complete_models,
+        ),
     ] = None,
     role: Annotated[str, typer.Option(help="key or value.")] = "key",
     head_dim: Annotated[int, typer.Option(help="Of the synthetic data.")] = 128,

@@ -24,11 +24,6 @@ _FIGURES_SHOWN = 10
 _STYLE = {"regressed": "red", "improved": "green", "missing": "yellow"}
 
 
-def add_to(app: typer.Typer) -> None:
-    """Register the command."""
-    app.command()(compare)
-
-
 def compare(
     context: typer.Context,
     before: Annotated[Path, typer.Argument(help="Records of the earlier run.")],

@@ -7,22 +7,17 @@ from typing import Annotated
 import typer
 
 from ..judging.gate import Question
+from ..model_names import DEFAULT_MODEL
 from ..registry import backends_of, load, provider, variants_of
-from ..running.runner import DEFAULT_TIMEOUT
 from ..running.targets import choose_targets
-from ..suite import Depth
-from .gate import DEFAULT_MODEL, Execution, Outputs, check_judge_named, measure
+from ..suite import DEFAULT_TIMEOUT, Depth
+from .parts.measuring import Execution, Outputs, check_judge_named, measure
 from .parts.options import Jobs, JsonPath, JudgeNamed, Presets, Quiet, ReportPath, Timeout, Variants
 from .parts.selecting import choose_presets
 from .parts.terminal import Verbose, is_verbose, output
 
 #: What a backend owes to everybody, whatever it is good for.
 SUITES = ("correctness", "parity")
-
-
-def add_to(app: typer.Typer) -> None:
-    """Register the command."""
-    app.command("conformance")(conformance)
 
 
 def conformance(

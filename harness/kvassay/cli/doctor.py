@@ -14,12 +14,6 @@ from ..running import doctor
 from .parts.terminal import PlainTable, Verbose, output
 
 
-def add_to(app: typer.Typer) -> None:
-    """Register the commands."""
-    app.command("doctor")(examine)
-    app.command("schema")(schema)
-
-
 def examine(
     missing: Annotated[bool, typer.Option("--missing", help="Only what is missing.")] = False,
     verbose: Verbose = False,

@@ -19,7 +19,6 @@ from ..judging.requirements import in_words
 from ..judging.rules import Outcome, Rule, rulebook
 from ..judging.wording import figure, who
 from ..presets import PRESETS
-from ..registry import backends, providers, usual
 from ..suite import Task
 from .parts.completing import complete_rules
 from .parts.tables import print_records
@@ -28,15 +27,10 @@ from .parts.terminal import PlainTable, Verbose, is_verbose, output
 _EVIDENCE_SHOWN = 5
 
 
-def add_to(app: typer.Typer) -> None:
-    """Register the commands."""
-    app.command("list")(list_all)
-    app.command()(explain)
-    app.command("run", hidden=True)(run_task)
-
-
 def list_all(verbose: Verbose = False) -> int:
     """Backends and variants with their availability, presets, suites and rules."""
+    from ..registry import backends, providers, usual  # brings the backends: slow to import
+
     console = output()
     table = PlainTable("backend", "variant", "status", "reason", title="Backends")
     judged = usual(providers())

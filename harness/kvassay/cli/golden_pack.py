@@ -11,11 +11,6 @@ from ..assets.files import differences, pack, write_files
 from .parts.terminal import Verbose, output
 
 
-def add_to(app: typer.Typer) -> None:
-    """Register the command."""
-    app.command("golden-pack")(golden_pack)
-
-
 def golden_pack(
     folder: Annotated[Path, typer.Argument(help="A new folder, or with --check an old one.")],
     check: Annotated[

@@ -11,11 +11,6 @@ from ..judging.gate import PASS
 from .parts.terminal import Verbose, output
 
 
-def add_to(app: typer.Typer) -> None:
-    """Register the command."""
-    app.command()(history)
-
-
 def history(
     results: Annotated[Path, typer.Argument(help="The results folder of asv.")] = Path(
         ".asv/results"

@@ -8,25 +8,25 @@ from typing import Annotated
 import typer
 
 from ..errors import RegistryError
-from ..registry import providers
 from ..skeletons.write import KINDS, write_skeleton
+from .parts.completing import complete_kinds
 from .parts.terminal import Verbose, output
-
-
-def add_to(app: typer.Typer) -> None:
-    """Register the command."""
-    app.command("new-backend")(new_backend)
 
 
 def new_backend(
     name: Annotated[str, typer.Argument(help="Its name: lower-case letters, digits, hyphens.")],
-    kind: Annotated[str, typer.Option("--kind", help=f"One of {', '.join(KINDS)}.")],
+    kind: Annotated[
+        str,
+        typer.Option("--kind", help=f"One of {', '.join(KINDS)}.", autocompletion=complete_kinds),
+    ],
     into: Annotated[
         Path | None, typer.Option("--into", help="Folder to write (default: NAME).")
     ] = None,
     verbose: Verbose = False,
 ) -> int:
     """Write the folder of a new backend: sources, build, test and CI file, ready to be gated."""
+    from ..registry import providers  # brings the backends: slow to import
+
     if name in providers():
         raise RegistryError(f"a backend named {name!r} exists already; choose another name")
     folder = into or Path(name)

@@ -10,10 +10,14 @@ from typing import Annotated, Any, Final
 import typer
 
 from ..errors import InputError, SpecError
-from ..page.costs import Costs, blocked_work, compression, dense_work, padded_work, payback
 from ..presets import preset as make_spec
 from ..spec import Spec
-from .parts.selecting import choose_presets
+from .parts.completing import (
+    complete_key_codecs,
+    complete_models,
+    complete_presets,
+    complete_value_codecs,
+)
 from .parts.terminal import PlainTable, Verbose, output
 
 _UNITS: Final = {
@@ -24,15 +28,18 @@ _UNITS: Final = {
 }
 
 
-def add_to(app: typer.Typer) -> None:
-    """Register the command."""
-    app.command()(plan)
-
-
 def plan(
-    preset: Annotated[str, typer.Option(help="Preset whose fields to start from.")] = "turbo",
-    keys: Annotated[str | None, typer.Option(help="Key codec, for instance turbo:3.5.")] = None,
-    values: Annotated[str | None, typer.Option(help="Value codec.")] = None,
+    preset: Annotated[
+        str,
+        typer.Option(help="Preset whose fields to start from.", autocompletion=complete_presets),
+    ] = "turbo",
+    keys: Annotated[
+        str | None,
+        typer.Option(help="Key codec, for instance turbo:3.5.", autocompletion=complete_key_codecs),
+    ] = None,
+    values: Annotated[
+        str | None, typer.Option(help="Value codec.", autocompletion=complete_value_codecs)
+    ] = None,
     window: Annotated[int | None, typer.Option(help="Newest tokens kept as fp16.")] = None,
     sinks: Annotated[int | None, typer.Option(help="First tokens kept as fp16.")] = None,
     span: Annotated[int | None, typer.Option(help="Newest tokens attended at all.")] = None,
@@ -42,7 +49,11 @@ def plan(
     scale: Annotated[str | None, typer.Option(help="u8, u8log or fp16.")] = None,
     rounds: Annotated[int | None, typer.Option(help="Rounds of the transform, 1 or 2.")] = None,
     model: Annotated[
-        str | None, typer.Option(help="Take the shape from a model by name or a GGUF file.")
+        str | None,
+        typer.Option(
+            help="Take the shape from a model by name or a GGUF file.",
+            autocompletion=complete_models,
+        ),
     ] = None,
     layers: Annotated[int | None, typer.Option(help="Layers.")] = None,
     kv_heads: Annotated[int | None, typer.Option(help="KV heads.")] = None,
@@ -58,6 +69,8 @@ def plan(
     verbose: Verbose = False,
 ) -> int:
     """Price a cache before it exists: bytes, bits, longest context, bandwidth, transform work."""
+    from .parts.selecting import choose_presets  # brings the backends: slow to import
+
     choose_presets([preset])
     policy = {
         "keys": keys,
@@ -95,6 +108,15 @@ def price(
 
     `bandwidth` in bytes a second. An unlimited context is None.
     """
+    from ..page.costs import (  # numpy: slow to import
+        Costs,
+        blocked_work,
+        compression,
+        dense_work,
+        padded_work,
+        payback,
+    )
+
     costs, plain = Costs.of(spec), Costs.of(_as_fp16(spec))
     held, fp16, saved = costs.held(tokens), costs.fp16(tokens), costs.saved(tokens)
     append = costs.append_ops()

@@ -21,11 +21,6 @@ _RULE_FIELDS: Final = (
 )  # fmt: skip
 
 
-def add_to(app: typer.Typer) -> None:
-    """Register the command."""
-    app.command()(serve)
-
-
 def serve(
     model: Annotated[
         list[Path] | None,

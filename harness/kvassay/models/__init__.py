@@ -4,6 +4,7 @@ Plain numpy. Reading real models needs the packages ``gguf`` and ``tokenizers``,
 imported when a model is loaded.
 """
 
+from kvassay.model_names import DEFAULT_MODEL, GEMMA
 from kvassay.models.attention import (
     Attention,
     CacheAttention,
@@ -24,7 +25,7 @@ from kvassay.models.likelihood import (
     teacher_forced_nll,
 )
 from kvassay.models.llama import LayerWeights, Model, Weights
-from kvassay.models.loading import DEFAULT_MODEL, GEMMA, load, locate, read_shape
+from kvassay.models.loading import load, locate, read_shape
 from kvassay.models.texts import (
     DialogueTokens,
     Text,

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kvassay.errors import ModelError
+from kvassay.model_names import DEFAULT_MODEL, GEMMA
 from kvassay.models.architecture import ARCHITECTURES
 from kvassay.models.attention import Floats
 from kvassay.models.config import ModelConfig
@@ -16,8 +17,6 @@ from kvassay.models.llama import LayerWeights, Model, Weights
 from kvassay.models.tokenizer import Tokenizer
 from kvassay.suggest import did_you_mean
 
-DEFAULT_MODEL = "smollm2-135m"
-GEMMA = "gemma3-270m"
 _NAMED = {DEFAULT_MODEL: find_default, GEMMA: find_gemma}
 
 #: Every sixth layer of a Gemma 3 is global; llama.cpp has it as a constant too.

@@ -9,19 +9,18 @@ from __future__ import annotations
 
 import hashlib
 import math
-from typing import Literal, get_args
+from typing import get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from kvassay.errors import InputError
+from kvassay.model_names import TinyKind
 from kvassay.models.attention import Floats
 from kvassay.models.config import ModelConfig
 from kvassay.models.llama import LayerWeights, Model, Weights
 from kvassay.models.tokenizer import Tokens
 from kvassay.suggest import did_you_mean
-
-Kind = Literal["gqa", "mha", "mqa"]
 
 _HEADS: dict[str, tuple[int, int]] = {"gqa": (6, 2), "mha": (4, 4), "mqa": (4, 1)}
 _SEEDS: dict[str, int] = {"gqa": 1, "mha": 2, "mqa": 3}
@@ -33,14 +32,14 @@ _QUERY_GAIN, _KEY_GAIN, _VALUE_GAIN, _GAIN, _LOGIT_GAIN = 1.25, 1.25, 2.0, 1.0, 
 _NORM_SPREAD = 0.5
 
 
-def tiny(kind: Kind = "gqa") -> Model:
+def tiny(kind: TinyKind = "gqa") -> Model:
     """The tiny model: 2 layers, head dim 64, 256 tokens, no tokenizer.
 
     kind: "gqa" (6 query heads, 2 KV heads), "mha" (4, 4) or "mqa" (4, 1). The weights depend on
     the kind alone. Raises InputError for another kind.
     """
     if kind not in _HEADS:
-        raise InputError(f"no tiny model {kind!r}{did_you_mean(kind, get_args(Kind))}")
+        raise InputError(f"no tiny model {kind!r}{did_you_mean(kind, get_args(TinyKind))}")
     query_heads, kv_heads = _HEADS[kind]
     weights = _weights(_Generator(_SEEDS[kind]), query_heads * _HEAD_DIM, kv_heads * _HEAD_DIM)
     config = ModelConfig(

@@ -17,14 +17,12 @@ from ..judging.evidence import RAN, check_records
 from ..judging.gate import RUN, Question
 from ..records import Record
 from ..registry import provider, variants_of
-from ..suite import Depth, Request, Suite, Target, Task, suites
+from ..suite import DEFAULT_TIMEOUT, Depth, Request, Suite, Target, Task, suites
 from .answers import Answers
 from .machine import availability_records, machine_record
 from .resuming import build_of, done_record
 from .workers import IsolatedPool, WorkerDied, WorkerTimeout, default_jobs
 
-#: Seconds a task may take; the longest of the shipped suites takes about a tenth of it.
-DEFAULT_TIMEOUT: Final = 1800.0
 _TICK: Final = 0.2
 _SLOWEST: Final = 5
 _LONGEST_ARGUMENTS: Final = 2000

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
-import jinja2
-
 from ..errors import KvassayError
 from ..suggest import did_you_mean
 
@@ -71,6 +69,8 @@ def write_skeleton(name: str, kind: str, folder: Path) -> list[Path]:
         )
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise KvassayError(f"{folder} is in use; choose another name or --into another folder")
+    import jinja2  # slow, and the kinds are completed in a shell
+
     known: Kind = kind
     facts = _facts(name, known)
     environment = jinja2.Environment(

@@ -12,10 +12,8 @@ import pytest
 from synthetic import PRESET, TARGET, FakeSuite, good_records, make, question, task
 
 from kvassay import registry
-from kvassay.cli import explain as showing
-from kvassay.cli import gate as judging
 from kvassay.cli import run
-from kvassay.cli.parts import selecting
+from kvassay.cli.parts import measuring, selecting
 from kvassay.cli.plan import parse_size, size
 from kvassay.errors import InputError
 from kvassay.presets import PRESETS
@@ -201,7 +199,7 @@ def test_by_default_every_variant_that_runs_is_judged_with_every_preset(
 ) -> None:
     suite = FakeSuite("parity", [task("measure", records=[make("parity.mismatches", 0.0)])])
     use(monkeypatch, suite)
-    monkeypatch.setattr(judging, "target_tasks", lambda targets: [])
+    monkeypatch.setattr(measuring, "target_tasks", lambda targets: [])
     assert run(["gate", "-q", "--jobs", "1"]) == 2
     assert suite.request is not None
     assert suite.request.targets == (Target("native", "scalar"), Target("reference", "scalar"))
@@ -212,7 +210,7 @@ def test_an_interrupted_gate_says_what_it_kept(
     monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     use(monkeypatch, *suites_of(good_records()))
-    monkeypatch.setattr(judging, "run", lambda *_, **__: Summary(9, done=3, interrupted=True))
+    monkeypatch.setattr(measuring, "run", lambda *_, **__: Summary(9, done=3, interrupted=True))
     message = refused(capsys, "gate", *ASKED, "-q")
     assert message.startswith("interrupted: 3 of 9 tasks ended; results.jsonl holds what")
     assert list(read_records("results.jsonl"))
@@ -328,7 +326,7 @@ def test_list_shows_backends_presets_suites(
 ) -> None:
     use(monkeypatch, FakeSuite("memory", []))
     states = {"native": {"scalar": READY, "avx512": OLD}}
-    monkeypatch.setattr(showing, "backends", lambda: states)
+    monkeypatch.setattr(registry, "backends", lambda: states)
     assert run(["list"]) == 0
     out = capsys.readouterr().out
     assert re.search(r"native +scalar +ready", out)

@@ -238,7 +238,12 @@ def test_an_output_that_cannot_be_written_is_refused_before_anything_is_measured
     def never(*given: object, **named: object) -> None:
         raise AssertionError("measured")
 
-    for name in ("cli.gate.run", "cli.gate.judge", "cli.certify.certify", "arms.running.run"):
+    for name in (
+        "cli.parts.measuring.run",
+        "cli.parts.measuring.judge",
+        "cli.certify.certify",
+        "arms.running.run",
+    ):
         monkeypatch.setattr(f"kvassay.{name}", never)
     monkeypatch.setattr("kvassay.cli.capture._run_of", never)
     monkeypatch.setattr("kvassay.distortion.compare.choose", never)

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from typer.main import get_command
 
-from kvassay.cli import app
+from kvassay.cli.parts.commands import command_names, whole_command
 
 ROOT: Final = Path(__file__).resolve().parents[3]
 PAGES: Final = [
@@ -63,12 +62,11 @@ def test_a_dead_link_is_found(tmp_path: Path) -> None:
 
 def unknown_words(text: str) -> list[str]:
     """Commands of kvassay in blocks of a page, and options of theirs, that do not exist."""
-    group: Any = get_command(app)
     wrong: list[str] = []
     for line in _COMMAND.findall(text):
         words = re.split(r"\s{2,}|\s#", line)[0].replace("[", "").replace("]", "").split()
         for name in words[0].split("|"):
-            known = group.commands.get(name)
+            known = whole_command(name) if name in command_names() else None
             options = {option for one in known.params for option in one.opts} if known else set()
             asked = {word.partition("=")[0] for word in words if word.startswith("-")}
             wrong += [f"kvassay {name}"] if known is None else sorted(asked - options)

@@ -1,45 +1,80 @@
-"""What the shell offers after TAB: names that exist. `kvassay --install-completion` sets it up."""
+"""What the shell offers after TAB: names that exist. `kvassay --install-completion` sets it up.
+
+Each completer imports what it needs itself, and none of it is slow: but for the variants, which
+only the backends know.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+
+from ... import plugins
 from ...errors import KvassayError
-from ...judging.rules import rulebook
-from ...presets import PRESETS
-from ...registry import backends
-from ...suite import suites
+from ...model_names import INSTALLABLE, TINY
+
+Completer = Callable[[str], list[str]]
 
 
-def complete_backends(incomplete: str) -> list[str]:
-    """Names of backends."""
-    return _starting(incomplete, [*_known()])
+def _offering(names: Callable[[], Iterable[str]]) -> Completer:
+    """A completer for these names, each offered once."""
+
+    def complete(incomplete: str) -> list[str]:
+        try:
+            return [name for name in dict.fromkeys(names()) if name.startswith(incomplete)]
+        except KvassayError:  # a shell's prompt is no place for it; the command itself will say
+            return []
+
+    return complete
 
 
-def complete_variants(incomplete: str) -> list[str]:
-    """Names of variants, of any backend."""
-    return _starting(incomplete, [variant for found in _known().values() for variant in found])
+def _variants() -> Iterable[str]:
+    from ...registry import backends
+
+    return (variant for found in backends().values() for variant in found)
 
 
-def complete_presets(incomplete: str) -> list[str]:
-    """Names of presets."""
-    return _starting(incomplete, [*PRESETS])
+def _codecs() -> Iterable[str]:
+    return (name for _, family in plugins.loaded(plugins.CODECS) for name in family)
 
 
-def complete_suites(incomplete: str) -> list[str]:
-    """Names of suites."""
-    return _starting(incomplete, [suite.name for suite in suites().values()])
+def _rules() -> Iterable[str]:
+    from ...judging.rules import rulebook
+
+    return (rule.name for rule in rulebook().rules)
 
 
-def complete_rules(incomplete: str) -> list[str]:
-    """Names of rules."""
-    return _starting(incomplete, [rule.name for rule in rulebook().rules])
+def _presets() -> Iterable[str]:
+    from ...presets import PRESETS
+
+    return PRESETS
 
 
-def _known() -> dict[str, list[str]]:
-    try:
-        return {name: list(found) for name, found in backends().items()}
-    except KvassayError:  # a shell's prompt is no place for it; the command itself will say
-        return {}
+def _kinds() -> Iterable[str]:
+    from ...skeletons.write import KINDS
+
+    return KINDS
 
 
-def _starting(incomplete: str, names: list[str]) -> list[str]:
-    return [name for name in dict.fromkeys(names) if name.startswith(incomplete)]
+def _keys() -> Iterable[str]:
+    from ...streams import codec_names
+
+    return codec_names("keys")
+
+
+def _values() -> Iterable[str]:
+    from ...streams import codec_names
+
+    return codec_names("values")
+
+
+complete_backends = _offering(lambda: plugins.names(plugins.BACKENDS))
+complete_variants = _offering(_variants)
+complete_presets = _offering(_presets)
+complete_suites = _offering(lambda: plugins.names(plugins.SUITES))
+complete_rules = _offering(_rules)
+complete_kinds = _offering(_kinds)
+complete_codecs = _offering(_codecs)
+complete_key_codecs = _offering(_keys)
+complete_value_codecs = _offering(_values)
+complete_models = _offering(lambda: INSTALLABLE)
+complete_captured_models = _offering(lambda: (*INSTALLABLE, *TINY))

@@ -9,7 +9,13 @@ import typer
 
 from ...judging.rules import Scope
 from ...suite import Depth
-from .completing import complete_backends, complete_presets, complete_suites, complete_variants
+from .completing import (
+    complete_backends,
+    complete_models,
+    complete_presets,
+    complete_suites,
+    complete_variants,
+)
 
 Backends = Annotated[
     list[str] | None,
@@ -68,7 +74,17 @@ Baseline = Annotated[
 Source = Annotated[
     Path | None, typer.Option("--from", help="Judge the records of this file; measure nothing.")
 ]
-Model = Annotated[str, typer.Option("--model", help="Model name, or the path of a GGUF file.")]
+Model = Annotated[
+    str,
+    typer.Option(
+        "--model",
+        help="Model name, or the path of a GGUF file.",
+        autocompletion=complete_models,
+    ),
+]
+ArmModel = Annotated[
+    str, typer.Option(help="smollm2-135m or a GGUF file.", autocompletion=complete_models)
+]
 Jobs = Annotated[
     int | None, typer.Option("--jobs", min=1, help="Worker processes (default: cores, at most 2).")
 ]
