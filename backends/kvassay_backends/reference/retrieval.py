@@ -10,6 +10,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kvassay.backend.checks import require_ieee
 from kvassay.page.tiles import LANES, unpack_keys
 from kvassay.protocol import Availability
 from kvassay.retrieval import Affine, Stored, VectorCode
