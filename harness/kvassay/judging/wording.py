@@ -29,7 +29,7 @@ def conclusion(judgement: Judgement) -> str:
     return f"{where}: {parts}{_headline(judgement)}"
 
 
-#: Rules of `foreign` that a kernel breaks whatever its codes are, and those that coarse codes break.
+#: Rules of `foreign` broken by a kernel whatever its codes are, and by coarse codes.
 _KERNEL: Final = {"foreign.relative_error", "foreign.chunking"}
 _CODES: Final = {"foreign.tiny_top1", "foreign.tiny_logit_drift", "foreign.next_token_kl"}
 
