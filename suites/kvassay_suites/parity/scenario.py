@@ -221,8 +221,8 @@ class Run:
                     where = locate.in_page(mine, theirs)
                     self._note(_differing(mine, theirs), layer=layer, page=number, **where)
         dump = self.cache.dump()
-        truth = self.truth.value(f"{self.step} dump", dump, methodcaller("dump"))
-        self._same_bytes("dump", truth, dump)
+        whole = self.truth.value(f"{self.step} dump", dump, methodcaller("dump"))
+        self._same_bytes("dump", whole, dump)
         for parent, before in self.parents:
             self._same_bytes("parent of a fork", before, parent.dump())
 

@@ -2,9 +2,9 @@
 
 What the reference computes in a case depends on the case alone, so the tasks of a run share it: who
 first compares a value keeps its digest, and where the value of another target has that digest the
-reference computes nothing. Where it has not, or none is kept, the reference computes there and then,
-from the tokens that survive: a kept digest spares work and decides nothing, for every difference is
-found, counted and located by the reference's own value.
+reference computes nothing. Where it has not, or none is kept, the reference computes there and
+then, from the tokens that survive: a kept digest spares work and decides nothing, for every
+difference is found, counted and located by the reference's own value.
 """
 
 from __future__ import annotations
@@ -117,10 +117,11 @@ def _key(reference: Backend, case: Mapping[str, Any]) -> str:
 
 def _digest(value: bytes | list[bytes] | FloatArray) -> str:
     """SHA-256 of a value, its parts and its shape."""
+    parts: list[Any]
     if isinstance(value, np.ndarray):
         parts = [f"{value.dtype}{value.shape}".encode(), np.ascontiguousarray(value)]
     else:
-        parts = value if isinstance(value, (list, tuple)) else [value]
+        parts = [value] if isinstance(value, bytes) else value
     digest = hashlib.sha256()
     for part in parts:
         digest.update(memoryview(part).nbytes.to_bytes(8, "little"))
