@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable
+from typing import Final
 
 from ..records import Record
 from .evidence import RAN
@@ -25,7 +26,21 @@ def conclusion(judgement: Judgement) -> str:
         return f"{where}: {judgement.problem}"
     counts = Counter(verdict.decision for verdict in judgement.verdicts if verdict.judged)
     parts = ", ".join(f"{count} {name}" for name, count in sorted(counts.items()))
-    return f"{where}: {parts}"
+    return f"{where}: {parts}{_headline(judgement)}"
+
+
+#: Rules of `foreign` broken by a kernel whatever its codes are, and by coarse codes.
+_KERNEL: Final = {"foreign.relative_error", "foreign.chunking"}
+_CODES: Final = {"foreign.tiny_top1", "foreign.tiny_logit_drift", "foreign.next_token_kl"}
+
+
+def _headline(judgement: Judgement) -> str:
+    """Whose fault a rejected format is; a wrong kernel says nothing about its codes."""
+    rejected = {name for verdict in judgement.verdicts for name in verdict.named("reject")}
+    if rejected & _KERNEL:
+        return "; kernel wrong"
+    right = all(set(v.named("pass")) >= _KERNEL for v in judgement.verdicts if v.named("reject"))
+    return "; kernel right and codes too coarse" if rejected & _CODES and right else ""
 
 
 def who(verdict: Verdict) -> str:

@@ -12,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from kvassay.backend.own_formats import OwnFormat, turned
+from kvassay.errors import SpecError, UnsupportedError
 from kvassay.models import CacheAttention, FullAttention, tiny, tiny_tokens
 from kvassay.protocol import FloatArray
 from kvassay.records import Record
@@ -32,6 +33,18 @@ from . import SUITE, own
 
 #: Query heads, KV heads, head dim, tokens; in the second, long sums in half precision show.
 _CASES: Final = ((4, 4, 64, 33), (8, 2, 128, 2048), (6, 2, 96, 257), (4, 1, 256, 64))
+#: The same with tails of tokens, and of channels, that fill no group.
+_RAGGED: Final = (
+    (4, 4, 64, 47),
+    (6, 2, 96, 75),
+    (8, 2, 128, 269),
+    (4, 2, 80, 47),
+    (4, 1, 112, 75),
+    (4, 2, 160, 75),
+)
+#: Appends of them; attention is taken after each.
+_APPENDS: Final = (1, 33, 13, 28, 50, 7, 2, 31, 50, 50, 4)
+_GROUP: Final = 32
 _KINDS: Final = ("gaussian", "outliers", "biased")
 _TOKENS: Final = 400
 _TINY_TOKENS: Final = 272
@@ -75,7 +88,59 @@ def arithmetic(backend: str, variant: str, name: str) -> list[Record]:
                     held=held, declared=format_.bits,
                 )
             )  # fmt: skip
+    return records + _ragged(origin, loaded, name, format_)
+
+
+def _ragged(origin: Origin, loaded: Any, name: str, format_: OwnFormat) -> list[Record]:
+    """Attention between appends of uneven sizes; the largest error, and the first length over the
+    bound."""
+    records = []
+    for number, (query_heads, kv_heads, d, tokens) in enumerate(_RAGGED):
+        shape = Spec(layers=1, query_heads=query_heads, kv_heads=kv_heads, head_dim=d)
+        k, v, q = _inputs("gaussian", 100 + number, shape, tokens)
+        try:
+            _expected(format_, shape, k[:1], v[:1], q)
+            cache = loaded.prepare_own(name, shape)
+        except (SpecError, UnsupportedError):
+            if d % _GROUP:
+                continue  # a head dim that the backend or its codec says it does not have
+            raise
+        errors, held = {}, 0
+        with closing(cache):
+            for size in _APPENDS:
+                part = slice(held, min(held + size, tokens))
+                cache.append(0, k[part], v[part])
+                held = part.stop
+                errors[held] = max(
+                    _error(cache.attend(0, one), _expected(format_, shape, k[:held], v[:held], one))
+                    for one in (q, _aimed(k[held - 1], q))
+                )
+                if held == tokens:
+                    break
+        wrong = next((n for n, error in errors.items() if not error <= format_.bound), None)
+        worst = max(errors.values())
+        subject = f"uneven appends, {query_heads} / {kv_heads} heads, d {d}, {tokens} tokens"
+        if wrong:
+            subject += f", first wrong at token {wrong}"
+        records.append(
+            origin.record(
+                "relative_error", worst / format_.bound, "of the declared bound", q.size, subject,
+                error=worst, bound=format_.bound, keys=format_.keys, values=format_.values,
+            )
+        )  # fmt: skip
     return records
+
+
+def _aimed(key: FloatArray, q: FloatArray) -> FloatArray:
+    """A query that meets one token nearly alone, whose fault is then not averaged away."""
+    return 2 * np.repeat(key, len(q) // len(key), axis=0)
+
+
+def _error(found: FloatArray, right: np.ndarray[Any, Any]) -> float:
+    """The larger of the error over all channels and over those that fill no group."""
+    tail = right.shape[-1] % _GROUP
+    whole = metrics.relative_rms(found, right)
+    return max(whole, metrics.relative_rms(found[:, -tail:], right[:, -tail:])) if tail else whole
 
 
 def one_layer(backend: str, variant: str, name: str) -> list[Record]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ from kvassay.cli import run
 from kvassay.cli.parts import selecting
 from kvassay.errors import KvassayError
 from kvassay.judging.gate import Question, judge
+from kvassay.judging.wording import conclusion
 from kvassay.presets import preset
 from kvassay.protocol import FloatArray
 from kvassay.records import Record
@@ -24,6 +27,7 @@ from kvassay.vector_codec import codec
 from .. import parity
 from ..oracle import attend64
 from ..peers.ggml_backend import GgmlProvider
+from ..quality.measured import TINY
 from . import SUITE, measure, own, suite
 
 PARTS = (measure.arithmetic, measure.one_layer, measure.tiny_transformers)
@@ -55,7 +59,7 @@ class BlocksCache:
     extra = 0.0
 
     def __init__(self, name: str, shape: Spec) -> None:
-        self.codec, self.shape = name.replace("turned", "q4_0"), shape
+        self.codec, self.shape = {"turned": "q4_0", "half": "fp16"}.get(name, name), shape
         self.block = 64 if name == "turned" else 0
         self.rows: list[list[tuple[FloatArray, FloatArray]]] = [[] for _ in range(shape.layers)]
         self.held = 0
@@ -145,6 +149,53 @@ class CoarserThanItSays(_Broken):
     cache = _Coarse
 
 
+class _OffTokens(BlocksCache):
+    def encode(self, x: FloatArray, role: str) -> Any:
+        encoded = super().encode(x, role)
+        held = sum(len(k) for k, _ in self.rows[0])
+        whole = encoded.decode()
+        if role == "value" and (tail := (held + len(x)) % 32) > 1:
+            whole[-min(tail, len(x)) :] *= 1.1
+        return SimpleNamespace(nbytes=encoded.nbytes, decode=lambda: whole)
+
+
+class OffInTailOfTokens(_Broken):
+    """Another scale in a group of tokens that is not full; right in tails of one."""
+
+    cache = _OffTokens
+
+
+class _Padded(BlocksCache):
+    factor = 1.0
+
+    def encode(self, x: FloatArray, role: str) -> Any:
+        encoded = super().encode(x, role)
+        whole = encoded.decode()
+        if tail := x.shape[-1] % 32:
+            whole[..., -tail:] *= self.factor
+        return SimpleNamespace(nbytes=encoded.nbytes, decode=lambda: whole)
+
+
+class _OffChannels(_Padded):
+    factor = 1.1
+
+
+class AnyHeadDim(_Broken):
+    """fp16: a codec of every head dim."""
+
+    cache = _Padded
+
+    @property
+    def formats(self) -> Mapping[str, OwnFormat]:
+        return {"half": OwnFormat("fp16", "fp16", 16, self.bound)}
+
+
+class OffInTailOfChannels(AnyHeadDim):
+    """Another scale in a group of channels that is not full."""
+
+    cache = _OffChannels
+
+
 def target(name: str) -> Target:
     return Target(f"{__name__}:{name}", "python")
 
@@ -179,6 +230,34 @@ def test_a_sound_backend_keeps_every_rule_that_was_measured(format_: str) -> Non
 )
 def test_each_fault_meets_its_rule(name: str, rule: str) -> None:
     assert rule in judged(name, "q8_0", measure.arithmetic).named("reject")
+
+
+def test_a_fault_in_ragged_groups_is_a_wrong_kernel_and_is_placed() -> None:
+    """Long and short appends in turn find it; a sound cache of any head dim passes."""
+    assert "foreign.relative_error" in judged("AnyHeadDim", "half", measure.arithmetic).named(
+        "pass"
+    )
+    for name, format_, first in (
+        ("OffInTailOfTokens", "q8_0", "d 64, 47 tokens, first wrong at token 34"),
+        ("OffInTailOfChannels", "half", "d 80, 47 tokens, first wrong at token 1"),
+    ):
+        whom = target(name)
+        records = measure.arithmetic(whom.backend, whom.variant, format_)
+        wrong = [r for r in records if r.check == "foreign.relative_error" and r.value > 1]
+        assert any(r.subject.endswith(first) for r in wrong)
+        assert all("first wrong" in r.subject for r in wrong if "uneven" in r.subject)
+        judgement = judge(records, Question("default", (whom,), (format_,), (SUITE,)))
+        assert "kernel wrong" in conclusion(judgement)
+        assert "too coarse" not in conclusion(judgement)
+
+
+def test_coarse_codes_of_a_right_kernel_have_the_other_headline() -> None:
+    whom = target("Blocks")
+    records = measure.arithmetic(whom.backend, whom.variant, "q4_0")
+    (template,) = [r for r in records if r.check == "foreign.relative_error"][:1]
+    records.append(replace(template, check="foreign.tiny_top1", value=0.5, stage=TINY))
+    judgement = judge(records, Question("default", (whom,), ("q4_0",), (SUITE,)))
+    assert conclusion(judgement).endswith("kernel right and codes too coarse")
 
 
 def test_coarse_codes_are_judged_by_models_and_not_as_wrong_arithmetic() -> None:
