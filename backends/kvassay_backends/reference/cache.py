@@ -17,6 +17,7 @@ from kvassay.backend.checks import (
     check_room,
     check_score_query,
     check_tokens,
+    require_ieee,
 )
 from kvassay.errors import (
     CacheMemoryError,
@@ -30,7 +31,6 @@ from kvassay.page.dump import LayerDump, pack_dump, parse_dump
 from kvassay.protocol import BYTE_PARTS, Cache, Counters, FloatArray, require_open
 from kvassay.spec import Spec
 
-from .arithmetic import require_ieee
 from .drafts import Marked
 from .family import Family
 from .layer import LayerState

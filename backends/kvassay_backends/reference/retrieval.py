@@ -10,12 +10,13 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kvassay.backend.checks import require_ieee
 from kvassay.page.tiles import LANES, unpack_keys
 from kvassay.protocol import Availability
 from kvassay.retrieval import Affine, Stored, VectorCode
 from kvassay.streams import Codec
 
-from .arithmetic import F32, const, d16, integer_dot, require_ieee, single
+from .arithmetic import F32, const, d16, integer_dot, single
 from .codebook import Span, spans
 from .query import TURBO_BOUND, integer_vector
 from .transform import SplitMix64, draw_permutation, draw_signs, hadamard

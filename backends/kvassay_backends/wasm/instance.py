@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Final
 
+from kvassay.backend.checks import require_ieee
 from kvassay.errors import CacheMemoryError, KvassayError, UnavailableError
 
 from ..native.abi import UNPROMISED, check_bound, needed
@@ -138,7 +139,12 @@ class Instance:
             return (result or 0) & self._masks[name]
 
     def check(self, name: str, *arguments: int) -> None:
-        """Call a function that ends with a kv_error parameter; raise what it reports."""
+        """Call a function that ends with a kv_error parameter; raise what it reports.
+
+        Wasmtime computes under the rounding and flushing that the host has set: where that would
+        change bits it is refused.
+        """
+        require_ieee()
         with self._lock:
             code = self.call(name, *arguments, self.errors_at)
             if code != self.lib.KV_OK:

@@ -295,3 +295,14 @@ def test_powers_of_two_pass_through(name: str, role: str, seed: int, power: int)
     codec = make(name, 32, role=role)
     once, scaled = decoded(codec, x), decoded(codec, x * np.float32(2.0**power))
     assert nmse(x, scaled / np.float32(2.0**power)) < nmse(x, once) * 1.1 + 1e-4
+
+
+@pytest.mark.parametrize(("name", "role"), BOTH)
+@pytest.mark.parametrize("size", [1.0, 1e-7, 1e3])
+def test_the_hosts_error_state_is_no_matter_of_a_codec(name: str, role: str, size: float) -> None:
+    x = (gaussian(5, 256, 128) * np.float32(size)).astype(np.float32)
+    with np.errstate(all="raise"):
+        codec = make(name, role=role)
+        encoded = codec.encode(x)
+        assert np.isfinite(encoded.decode()).all()
+        assert np.isfinite(encoded.score(x[0])).all()

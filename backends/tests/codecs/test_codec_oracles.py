@@ -13,6 +13,7 @@ from gguf.quants import dequantize, quantize
 
 import kvassay
 from kvassay.errors import UnavailableError
+from kvassay.page.layout import PageLayout
 from kvassay.vector_codec import VectorCodec
 from kvassay_codecs import codebooks
 from kvassay_codecs.base import EncodedArrays
@@ -117,7 +118,7 @@ def test_turbo_is_what_a_page_of_the_backend_holds(role: str, bits: float) -> No
             else (None, None)
         )
     parts = encoded.parts
-    page = kvassay.page.layout.PageLayout(spec.layer(0))
+    page = PageLayout(spec.layer(0))
     assert parts["codes"] == 2 * page[f"{role}_codes"].size
     assert parts["scales"] == 2 * page[f"{role}_scales"].size
     if first is not None and second is not None:

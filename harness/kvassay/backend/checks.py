@@ -7,13 +7,19 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..errors import IdentityError, InputError, NonFiniteError, StateError
+from ..errors import IdentityError, InputError, NonFiniteError, StateError, UnavailableError
 from ..page.identity import first_difference
 from ..protocol import Cache, FloatArray
 from ..spec import MAX_TOKENS, Spec
 
 FP16_MAX: Final = 65504.0
 _BLOCK_TOKENS: Final = 64
+
+#: The least float, 1, and a quarter and three quarters of the step behind 1.
+_TINY: Final = 2.0**-1074
+_ONE: Final = 1.0
+_QUARTER_STEP: Final = 2.0**-54
+_THREE_QUARTERS: Final = 3 * 2.0**-54
 
 
 def check_spec(spec: Any) -> None:
@@ -67,6 +73,22 @@ def check_room(layer: int, held: int, more: int) -> None:
         raise InputError(
             f"append: layer {layer} holds {held} tokens; {more} more are beyond {MAX_TOKENS}, the "
             f"most that pages can number; reset, or truncate"
+        )
+
+
+def require_ieee() -> None:
+    """Refuse to compute where the process flushes subnormals or does not round to nearest even.
+
+    For backends whose arithmetic runs under what the host set; a few operations on floats of
+    Python, which obey it too. Raises UnavailableError.
+    """
+    kept = _TINY * _ONE != 0.0
+    nearest = _ONE + _QUARTER_STEP == _ONE and _ONE + _THREE_QUARTERS != _ONE
+    if not (kept and nearest):
+        raise UnavailableError(
+            "this process flushes subnormal floats or does not round to nearest even (a library "
+            "built with fast-math, or torch.set_flush_denormal, may have set it); the numeric "
+            "contract needs both"
         )
 
 

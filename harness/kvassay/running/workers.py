@@ -24,6 +24,8 @@ from typing import Any, Final, TypeVar
 
 import psutil
 
+from .shared import share_in
+
 T = TypeVar("T")
 Job = tuple[Future[Any], Callable[..., Any], tuple[Any, ...], dict[str, Any]]
 
@@ -67,7 +69,7 @@ class IsolatedPool(Executor):
         self._stopping = threading.Event()
         threads = max(1, cores() // jobs)
         self._workers = [
-            _Worker(self._calls, self._stopping, timeout, threads, Path(self._folder.name, str(i)))
+            _Worker(self._calls, self._stopping, timeout, threads, Path(self._folder.name), i)
             for i in range(jobs)
         ]
         for worker in self._workers:
@@ -108,14 +110,16 @@ class _Worker(threading.Thread):
         stopping: threading.Event,
         timeout: float | None,
         threads: int,
-        stderr: Path,
+        folder: Path,
+        number: int,
     ) -> None:
         super().__init__(daemon=True)
         self._calls = calls
         self._stopping = stopping
         self._timeout = timeout
         self._threads = threads
-        self._stderr = stderr
+        self._stderr = folder / str(number)
+        self._shared = folder / "shared"
         self._process: BaseProcess | None = None
         self._pipe: Connection | None = None
 
@@ -161,7 +165,8 @@ class _Worker(threading.Thread):
         """Start a process and wait until it is ready, so that a timeout covers the call alone."""
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs, str(self._stderr)))
+        folders = (str(self._stderr), self._shared)
+        self._process = context.Process(target=_serve, args=(theirs, *folders))
         with _limited_threads(self._threads):
             self._process.start()
         theirs.close()
@@ -220,7 +225,7 @@ def _limited_threads(threads: int) -> Iterator[None]:
                     os.environ[name] = value
 
 
-def _serve(pipe: Connection, stderr: str) -> None:
+def _serve(pipe: Connection, stderr: str, shared: Path) -> None:
     """The worker process: answer calls until the pipe closes.
 
     Ctrl-C is the parent's business. What native code prints goes to a file, so that a crash leaves
@@ -231,6 +236,7 @@ def _serve(pipe: Connection, stderr: str) -> None:
         os.dup2(stream.fileno(), 1)
         os.dup2(stream.fileno(), 2)
         faulthandler.enable(stream)
+        share_in(shared)
         pipe.send("ready")
         with contextlib.suppress(EOFError, BrokenPipeError):
             while True:

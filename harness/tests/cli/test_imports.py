@@ -53,7 +53,7 @@ for words in given:
         run([])
 """
 #: What is offered after these words.
-OFFERED: Final = {
+OFFERED: Final[dict[tuple[str, ...], tuple[str, ...]]] = {
     (): tuple(name for name in command_names() if name != "run"),
     ("new-backend", "--kind"): KINDS,
     ("codecs", "--codec"): tuple(codecs()),

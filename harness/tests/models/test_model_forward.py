@@ -10,11 +10,12 @@ import pytest
 
 from kvassay import models
 from kvassay.errors import InputError, ModelError, StateError
+from kvassay.model_names import TinyKind
 from kvassay.models.attention import Floats
 from kvassay.models.functions import rms_norm, rope, rope_table
-from kvassay.models.tiny import Kind, splitmix64, tiny, tiny_tokens
+from kvassay.models.tiny import splitmix64, tiny, tiny_tokens
 
-KINDS: tuple[Kind, ...] = ("gqa", "mha", "mqa")
+KINDS: tuple[TinyKind, ...] = ("gqa", "mha", "mqa")
 Doubles = npt.NDArray[np.float64]
 
 
@@ -83,7 +84,7 @@ def oracle_logits(model: models.Model, tokens: models.Tokens) -> Doubles:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_forward_matches_an_independent_float64_pass(kind: Kind) -> None:
+def test_forward_matches_an_independent_float64_pass(kind: TinyKind) -> None:
     model, tokens = tiny(kind), tiny_tokens(40)
     logits = model.forward(tokens, models.FullAttention())
     assert logits.dtype == np.float32
@@ -162,7 +163,7 @@ def test_full_attention_is_causal_and_scaled() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_forward_in_chunks_equals_one_call(kind: Kind) -> None:
+def test_forward_in_chunks_equals_one_call(kind: TinyKind) -> None:
     model, tokens = tiny(kind), tiny_tokens(200)
     whole = model.forward(tokens, models.FullAttention())
     attention, parts, begin = models.FullAttention(), [], 0
@@ -278,14 +279,14 @@ def test_splitmix64_gives_its_published_outputs() -> None:
         ("mqa", (4, 1), "ef098a8b68b3e14c48c78305b3f0ba500a2ee3c1d78a17d5ec7adcdb02ab3b5f"),
     ],
 )
-def test_tiny_weights_are_golden(kind: Kind, heads: tuple[int, int], golden: str) -> None:
+def test_tiny_weights_are_golden(kind: TinyKind, heads: tuple[int, int], golden: str) -> None:
     config = tiny(kind).config
     assert (config.query_heads, config.kv_heads) == heads
     assert config.model_hash == golden
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_tiny_attention_and_logits_are_neither_flat_nor_one_hot(kind: Kind) -> None:
+def test_tiny_attention_and_logits_are_neither_flat_nor_one_hot(kind: TinyKind) -> None:
     model = tiny(kind)
     got = models.capture(model, tiny_tokens(512))
     group = model.config.query_heads // model.config.kv_heads

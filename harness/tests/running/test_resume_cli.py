@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +23,7 @@ SHAPE = {"layers": 1, "kv_heads": 1, "query_heads": 1, "head_dim": 64}
 class Concluding(FakeSuite):
     """A suite that counts its records when all is done."""
 
-    def conclude(self, records: list[Record]) -> list[Record]:
+    def conclude(self, records: Sequence[Record]) -> list[Record]:
         mine = [record for record in records if record.suite == self.name]
         return [make("quality.count", float(len(mine)))]
 

@@ -19,7 +19,7 @@ from kvassay.judging.gate import judge
 from kvassay.records import Record
 from kvassay.running.runner import Answer, Summary, collect_tasks, command, plan_tasks, run
 from kvassay.running.workers import IsolatedPool, WorkerDied
-from kvassay.suite import Request, Target, Task
+from kvassay.suite import Request, Suite, Target, Task
 
 REQUEST = Request((TARGET,), (PRESET,))
 
@@ -269,7 +269,7 @@ def test_no_suite_and_no_task_are_errors() -> None:
 
 
 @dataclass
-class Deadly:
+class Deadly(Suite):
     """A suite whose planning asks every backend something that ends the process of one."""
 
     name: str = "quality"

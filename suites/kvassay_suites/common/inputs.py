@@ -30,7 +30,18 @@ def _clip(x: FloatArray) -> FloatArray:
 
 
 def _rows(kind: str, random: np.random.Generator, shape: tuple[int, int, int]) -> FloatArray:
-    normal = random.standard_normal(shape, dtype=np.float32)
+    rows = random.standard_normal(shape, dtype=np.float32)
+    if kind != "mixed":
+        return _made(kind, random, rows)
+    choice = random.integers(0, len(KINDS) - 1, shape[:2])
+    for number, part in enumerate(KINDS[:-1]):
+        rows[choice == number] = _made(part, random, rows[choice == number])
+    return rows
+
+
+def _made(kind: str, random: np.random.Generator, normal: FloatArray) -> FloatArray:
+    """Rows (..., d) of a kind from Gaussian ones, which may change."""
+    shape = normal.shape
     if kind == "gaussian":
         return normal
     if kind == "outliers":
@@ -41,20 +52,16 @@ def _rows(kind: str, random: np.random.Generator, shape: tuple[int, int, int]) -
         return normal
     if kind == "constants":
         constants = np.array([0.0, 100.0, -3e-5, 6e4, -0.0], np.float32)
-        return np.broadcast_to(random.choice(constants, shape[:2])[..., None], shape).copy()
+        return np.broadcast_to(random.choice(constants, shape[:-1])[..., None], shape).copy()
     if kind == "huge":
         return _clip(normal * 6e4)
     if kind == "subnormal":
         return normal * np.float32(2e-6)
-    if kind == "one-hot":
-        out = np.zeros(shape, np.float32)
-        where = random.integers(0, shape[-1], shape[:2])
-        np.put_along_axis(out, where[..., None], random.choice([-100.0, 1.0, 100.0]), axis=-1)
-        return out
-    parts = np.stack([_rows(part, random, shape) for part in KINDS[:-1]])
-    choice = random.integers(0, len(parts), shape[:2])
-    mixed: FloatArray = np.take_along_axis(parts, choice[None, ..., None], axis=0)[0]
-    return mixed
+    assert kind == "one-hot", kind
+    out = np.zeros(shape, np.float32)
+    where = random.integers(0, shape[-1], shape[:-1])
+    np.put_along_axis(out, where[..., None], random.choice([-100.0, 1.0, 100.0]), axis=-1)
+    return out
 
 
 def tokens(kind: str, seed: int, n: int, heads: int, d: int) -> tuple[FloatArray, FloatArray]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from operator import methodcaller
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from kvassay.protocol import Backend, Cache, FloatArray
 from ..common.inputs import queries, tokens
 from . import locate
 from .model import LayerModel
+from .truth import Truth
 
 Case = Mapping[str, Any]
 
@@ -86,8 +88,7 @@ class Run:
             for layer in range(self.spec.layers)
         ]
         self.cache = self.target.prepare(self.spec, threads=self.case["threads"])
-        self.truth = self.reference.prepare(self.spec, threads=1)
-        self.truth_held: list[int] = []
+        self.truth = Truth(self.reference, self.case, self.spec, self.inputs)
         self.models = [LayerModel(layer) for layer in self.spec.layer_specs]
 
     def run(self) -> Result:
@@ -96,6 +97,8 @@ class Run:
             for step, (name, *arguments) in enumerate(self.case["ops"]):
                 self.step = step
                 getattr(self, f"do_{name}")(*arguments)
+            if not self.result.mismatches:  # what a faulty target led to is of no use to others
+                self.truth.share()
         finally:
             self.cache.close()
             self.truth.close()
@@ -146,8 +149,8 @@ class Run:
 
     def do_take(self) -> None:
         """The target goes on with what the reference wrote."""
-        self._follow()
-        data = self.truth.dump()
+        self.truth.follow(self.held)
+        data = self.truth.cache.dump()
         self.cache.close()
         self.cache = self.target.restore(self.spec, data, threads=self.case["threads"])
         self._reload()
@@ -156,14 +159,13 @@ class Run:
     def do_give(self) -> None:
         """The reference goes on with what the target wrote."""
         data = self.cache.dump()
-        self.truth.close()
-        self.truth = self.reference.restore(self.spec, data)
-        self.truth_held = list(self.held)
-        self._same_bytes("dump of a restored dump", data, self.truth.dump())
+        self.truth.give(f"{self.step} given", data, self.held)
+        truth = self.truth.value(f"{self.step} dump", data, methodcaller("dump"))
+        self._same_bytes("dump of a restored dump", data, truth)
 
     def do_check(self, counts: list[int]) -> None:
         """Compare everything that can be read."""
-        self._follow()
+        self.truth.follow(self.held)
         if self.target.exact:
             self._check_bytes()
         length = len(self.held)
@@ -171,17 +173,22 @@ class Run:
             if not length:
                 break
             q = self._queries(layer, max(counts))
-            names = ("head", "token")
-            pair = (self.truth.scores(layer, q[-1]), self.cache.scores(layer, q[-1]))
-            self._same_floats("scores", layer, names, *pair)
+            self._check_scores(layer, q[-1])
             for n in counts:
                 if n <= length:
                     self._check_attend(layer, model, q[-n:])
 
+    def _check_scores(self, layer: int, q: FloatArray) -> None:
+        found = self.cache.scores(layer, q)
+        truth = self.truth.value(
+            f"{self.step} scores {layer}", found, methodcaller("scores", layer, q)
+        )
+        self._same_floats("scores", layer, ("head", "token"), truth, found)
+
     def _check_attend(self, layer: int, model: LayerModel, q: FloatArray) -> None:
         n = len(q)
         try:
-            found = self.cache.attend(layer, q[0] if n == 1 else q)
+            found = self.cache.attend(layer, q[0] if n == 1 else q).reshape(q.shape)
         except SpanError:
             self.result.comparisons += 1
             if not model.attend_refused(n):
@@ -191,18 +198,21 @@ class Run:
             self._note(1, "attend", layer=layer, queries=n, expected="SpanError")
             return
         try:
-            truth = self.truth.attend(layer, q)
+            truth = self.truth.value(
+                f"{self.step} attend {layer} {n}", found, methodcaller("attend", layer, q)
+            )
         except SpanError:
             # The reference restored this state and so holds live pages only, the target still more:
             # there is nothing to compare with, and nothing is counted.
             return
-        self._same_floats(
-            "attend", layer, ("query", "head", "channel"), truth, found.reshape(q.shape)
-        )
+        self._same_floats("attend", layer, ("query", "head", "channel"), truth, found)
 
     def _check_bytes(self) -> None:
         for layer in range(self.spec.layers):
-            truth, found = self.truth.pages(layer), self.cache.pages(layer)
+            found = self.cache.pages(layer)
+            truth = self.truth.value(
+                f"{self.step} pages {layer}", found, methodcaller("pages", layer)
+            )
             if len(truth) != len(found):
                 self._note(1, "page count", layer=layer, expected=len(truth), found=len(found))
             for number, (mine, theirs) in enumerate(zip(truth, found, strict=False)):
@@ -210,7 +220,9 @@ class Run:
                 if mine != theirs:
                     where = locate.in_page(mine, theirs)
                     self._note(_differing(mine, theirs), layer=layer, page=number, **where)
-        self._same_bytes("dump", self.truth.dump(), self.cache.dump())
+        dump = self.cache.dump()
+        whole = self.truth.value(f"{self.step} dump", dump, methodcaller("dump"))
+        self._same_bytes("dump", whole, dump)
         for parent, before in self.parents:
             self._same_bytes("parent of a fork", before, parent.dump())
 
@@ -245,19 +257,6 @@ class Run:
     def _queries(self, layer: int, n: int) -> FloatArray:
         seed = 1000 * self.case["seed"] + len(self.held)
         return queries(seed + 7 * layer, n, self.spec.query_heads, self.spec.head_dim)
-
-    def _follow(self) -> None:
-        """Bring the reference to the surviving tokens: one append to what it already holds."""
-        same = self.held[: len(self.truth_held)] == self.truth_held
-        if not same:
-            self.truth.close()
-            self.truth = self.reference.prepare(self.spec, threads=1)
-            self.truth_held = []
-        rest = self.held[len(self.truth_held) :]
-        if rest:
-            for layer, (k, v) in enumerate(self.inputs):
-                self.truth.append(layer, k[rest], v[rest])
-        self.truth_held = list(self.held)
 
     def _reload(self) -> None:
         for model in self.models:
