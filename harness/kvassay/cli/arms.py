@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.progress import Progress
 
 from ..errors import SpecError
 from ..model_names import DEFAULT_MODEL
@@ -80,17 +79,17 @@ def measured(
     results: Path | None,
     jobs: int,
 ) -> list[Outcome]:
-    """Outcomes of arms by their texts, each once, with a progress bar on a terminal."""
+    """Outcomes of arms by their texts, each once, with how far they are on standard error."""
     from ..arms import parse_arm
     from ..arms.running import run
+    from .parts.progress import counting
 
     chosen = [parse_arm(one) for one in dict.fromkeys(arms)]
     found: list[Outcome] = []
-    with Progress(console=errors(), transient=True, disable=not errors().is_terminal) as bar:
-        task = bar.add_task("arms", total=len(texts) * len(chosen))
+    with counting(len(texts) * len(chosen), "arms on texts", errors()) as ended:
         for outcome in run(model, chosen, texts, tokens, results, jobs):
             found.append(outcome)
-            bar.update(task, advance=1, description=f"{outcome.arm}, {outcome.text}")
+            ended(f"{outcome.arm}, {outcome.text}")
     return found
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json as jsonlib
 import sys
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -63,7 +65,9 @@ def compare(
         sys.stdout.write(table(chosen) + "\n")
         return 0
     results = {
-        one.name: arms_of(chosen, one, role, all_rates, _leave_out)
+        one.name: arms_of(
+            chosen, one, role, all_rates, _leave_out, partial(_track, f"codecs on {one.name}")
+        )
         for one in data_sets(data or [], model or [], head_dim, tokens, seed)
     }
     if json:
@@ -77,6 +81,12 @@ def compare(
     if plot is not None:
         write_text("plot", plot, page(results))
     return 0
+
+
+def _track(noun: str, names: Sequence[str]) -> Iterator[str]:
+    from .parts.progress import tracking
+
+    return tracking(names, noun, errors())
 
 
 def _leave_out(reason: str) -> None:

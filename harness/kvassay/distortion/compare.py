@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from ..errors import InputError, SpecError, UnavailableError
@@ -41,8 +41,10 @@ def compare(
     role: str,
     all_rates: bool = False,
     leave_out: Callable[[str], None] = lambda reason: None,
+    track: Callable[[Sequence[str]], Iterable[str]] = lambda names: names,
 ) -> list[Figures]:
-    """Arms of one data set, ranked. `leave_out` hears why a codec cannot store this head dim.
+    """Arms of one data set, ranked. `leave_out` hears why a codec cannot store this head dim,
+    `track` gives the names of the arms back and sees how far they are.
 
     Raises SpecError for another role than key and value, InputError where no codec is left, and
     KvassayError where a baseline is not what it says.
@@ -53,7 +55,7 @@ def compare(
     if not made:
         raise InputError(f"codecs: none of {', '.join(names)} stores head dim {data.head_dim}")
     check_baselines(made)
-    return ranked([measure(one, data) for one in made.values()])
+    return ranked([measure(made[name], data) for name in track(list(made))])
 
 
 def _codecs(

@@ -7,18 +7,17 @@ import re
 
 import pytest
 from rich.console import Console
-from synthetic import good_records, make, question, task
+from synthetic import good_records, make, question
 
 from kvassay import registry
 from kvassay.cli import run
 from kvassay.cli.compare import grown
-from kvassay.cli.parts import progress, terminal
+from kvassay.cli.parts import terminal
 from kvassay.cli.parts.commands import command_names
 from kvassay.cli.parts.tables import print_judgement, print_variants
 from kvassay.judging.gate import Judgement, judge
 from kvassay.judging.rules import rulebook
 from kvassay.protocol import Availability
-from kvassay.running.runner import Answer
 
 WIDTHS = (60, 80, 120)
 
@@ -118,36 +117,6 @@ def test_a_pipe_heeds_columns(monkeypatch: pytest.MonkeyPatch, asked: str, width
     monkeypatch.setenv("COLUMNS", asked)
     monkeypatch.setattr("sys.stdout", io.StringIO())
     assert terminal.output().width == width
-
-
-@pytest.mark.parametrize("interrupted", [False, True])
-def test_a_pipe_gets_the_last_state(interrupted: bool) -> None:
-    stream = io.StringIO()
-    tasks = [task("measure"), task("measure"), task("measure")]
-    try:
-        with progress.watching(tasks, Console(file=stream, width=80), quiet=False) as watch:
-            assert watch is not None
-            watch.done(tasks[0], Answer())
-            watch.done(tasks[1], Answer(error="boom"))
-            if interrupted:
-                raise KeyboardInterrupt
-    except KeyboardInterrupt:
-        pass
-    assert stream.getvalue().splitlines()[-1] == "2/3 done, 1 failed"
-
-
-@pytest.mark.parametrize("width", WIDTHS)
-def test_the_bar_keeps_its_times(width: int) -> None:
-    stream = io.StringIO()
-    console = Console(file=stream, width=width, force_terminal=True, color_system=None)
-    tasks = [task("measure", label="a label that is longer than any line can be " * 3)]
-    with progress.watching(tasks, console, quiet=False) as watch:
-        assert watch is not None
-        watch.running(tasks)
-        console.print(watch)
-    lines = [line for line in stream.getvalue().splitlines() if "left" in line]
-    assert lines
-    assert all(re.search(r"\d+:\d\d:\d\d +left", line) for line in lines), lines
 
 
 def test_growth_is_a_factor_where_percents_say_nothing() -> None:
