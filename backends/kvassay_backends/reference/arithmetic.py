@@ -23,6 +23,8 @@ PI: Final = float.fromhex("0x1.921fb54442d18p+1")
 F16_MAX: Final = np.float32(65504)
 
 _ROUNDER: Final = np.float32(12582912)
+#: Sixteen times the bytes of sums that are added to at once: what a core's own cache holds.
+_AT_ONCE: Final = 1 << 23
 _EX2: Final = tuple(
     np.float32(float.fromhex(text))
     for text in (
@@ -66,25 +68,37 @@ def single(x: NDArray[np.generic]) -> F32:
 
 def d16(a: F32, b: F32) -> F32:
     """`D16` over the last axis, a multiple of 16; other axes broadcast."""
-    sums = np.zeros((*np.broadcast_shapes(a.shape[:-1], b.shape[:-1]), 16), np.float32)
-    for c in range(0, a.shape[-1], 16):
-        sums += single(a[..., c : c + 16] * b[..., c : c + 16])
+    axes = max(a.ndim, b.ndim)
+    a, b = _channels_first(a, axes), _channels_first(b, axes)
+    sums = np.zeros((16, *np.broadcast_shapes(a.shape[1:], b.shape[1:])), np.float32)
+    step = next(n for n in (16, 8, 4, 2, 1) if n == 1 or sums.nbytes * n <= _AT_ONCE)
+    for lane in range(0, 16, step):
+        for c in range(lane, len(a), 16):
+            sums[lane : lane + step] += single(a[c : c + step] * b[c : c + step])
     return _fold16(sums)
 
 
 def s16(terms: F32) -> F32:
     """`S16` over the last axis, of any length (a missing term is a +0, which changes no sum)."""
-    sums = np.zeros((*terms.shape[:-1], 16), np.float32)
-    for c in range(0, terms.shape[-1], 16):
-        part = terms[..., c : c + 16]
-        sums[..., : part.shape[-1]] += part
+    terms = _channels_first(terms, terms.ndim)
+    sums = np.zeros((16, *terms.shape[1:]), np.float32)
+    for c in range(0, len(terms), 16):
+        part = terms[c : c + 16]
+        sums[: len(part)] += part
     return _fold16(sums)
+
+
+def _channels_first(x: F32, axes: int) -> F32:
+    """x as an array of so many axes, the last of them first: the sums of one lane are independent,
+    and numpy is fast along a last axis of those."""
+    x = x[(np.newaxis,) * (axes - x.ndim)]
+    return np.ascontiguousarray(x.transpose(-1, *range(axes - 1)))
 
 
 def _fold16(sums: F32) -> F32:
     for half in (8, 4, 2, 1):
-        sums = single(sums[..., :half] + sums[..., half : 2 * half])
-    return sums[..., 0]
+        sums = single(sums[:half] + sums[half : 2 * half])
+    return sums[0]
 
 
 def ordered_sum(weights: F32, rows: F32) -> F32:

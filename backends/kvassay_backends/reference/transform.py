@@ -56,13 +56,18 @@ def draw_permutation(generator: SplitMix64, d: int) -> NDArray[np.intp]:
 
 def hadamard(x: F32, block: int) -> F32:
     """Unnormalised Walsh-Hadamard transform of every block of channels of the last axis."""
+    last = x.ndim - 1
+    y = np.ascontiguousarray(x.transpose(last, *range(last)))  # numpy is slow along short axes
     h = 1
     while h < block:
-        pairs = x.reshape(*x.shape[:-1], -1, 2, h)
-        a, b = pairs[..., 0, :], pairs[..., 1, :]
-        x = single(np.stack([a + b, a - b], axis=-2)).reshape(x.shape)
+        pairs = y.reshape(-1, 2, h, *y.shape[1:])
+        a, b = pairs[:, 0], pairs[:, 1]
+        out = np.empty_like(pairs)
+        np.add(a, b, out=out[:, 0])
+        np.subtract(a, b, out=out[:, 1])
+        y = single(out).reshape(y.shape)
         h *= 2
-    return x
+    return y.transpose(*range(1, x.ndim), 0)
 
 
 class Transform:

@@ -174,9 +174,9 @@ class Run:
                 break
             q = self._queries(layer, max(counts))
             self._check_scores(layer, q[-1])
-            for n in counts:
-                if n <= length:
-                    self._check_attend(layer, model, q[-n:])
+            possible = [n for n in counts if n <= length]
+            for n in possible:
+                self._check_attend(layer, model, q[-max(possible) :], n)
 
     def _check_scores(self, layer: int, q: FloatArray) -> None:
         found = self.cache.scores(layer, q)
@@ -185,8 +185,9 @@ class Run:
         )
         self._same_floats("scores", layer, ("head", "token"), truth, found)
 
-    def _check_attend(self, layer: int, model: LayerModel, q: FloatArray) -> None:
-        n = len(q)
+    def _check_attend(self, layer: int, model: LayerModel, many: FloatArray, n: int) -> None:
+        """Attention of the last n of the queries that this check has."""
+        q = many[-n:]
         try:
             found = self.cache.attend(layer, q[0] if n == 1 else q).reshape(q.shape)
         except SpanError:
@@ -198,9 +199,7 @@ class Run:
             self._note(1, "attend", layer=layer, queries=n, expected="SpanError")
             return
         try:
-            truth = self.truth.value(
-                f"{self.step} attend {layer} {n}", found, methodcaller("attend", layer, q)
-            )
+            truth = self.truth.attended(f"{self.step} attend {layer}", found, layer, many)
         except SpanError:
             # The reference restored this state and so holds live pages only, the target still more:
             # there is nothing to compare with, and nothing is counted.
@@ -236,17 +235,19 @@ class Run:
         self, what: str, layer: int, names: tuple[str, ...], truth: FloatArray, found: FloatArray
     ) -> None:
         self.result.comparisons += truth.size
+        differing = truth.size
         if truth.shape == found.shape:
-            finite = np.isfinite(truth)
-            difference = found[finite].astype(np.float64) - truth[finite]
-            self.result.error += float(difference @ difference)
-            self.result.size += float(np.sum(truth[finite].astype(np.float64) ** 2))
             differing = int(np.sum(truth.view(np.uint32) != found.view(np.uint32)))
-            if not differing:
-                return
-        else:
-            differing = truth.size
-        self._note(differing, what, layer=layer, **locate.in_array(names, truth, found))
+            if not self.target.exact:
+                self._measure(truth, found)
+        if differing:
+            self._note(differing, what, layer=layer, **locate.in_array(names, truth, found))
+
+    def _measure(self, truth: FloatArray, found: FloatArray) -> None:
+        finite = np.isfinite(truth)
+        difference = found[finite].astype(np.float64) - truth[finite]
+        self.result.error += float(difference @ difference)
+        self.result.size += float(np.sum(truth[finite].astype(np.float64) ** 2))
 
     def _note(self, differing: int, stage: str = "", /, **where: Any) -> None:
         tokens_held = len(self.held)

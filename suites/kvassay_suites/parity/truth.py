@@ -44,6 +44,7 @@ class Truth:
         self._dump, self._dumped = b"", [-1]
         self._cache: Cache | None = None
         self._cached: list[int] = []
+        self._attended: dict[str, FloatArray] = {}
 
     def follow(self, held: Sequence[int]) -> None:
         """The tokens of these numbers survive now."""
@@ -75,6 +76,23 @@ class Truth:
             raise
         self._found[what] = _digest(value)
         return value
+
+    def attended(self, what: str, found: FloatArray, layer: int, q: FloatArray) -> FloatArray:
+        """`value` of attention for the last queries of q (n, query_heads, d), as many as found has.
+
+        An output depends on its own query alone, so those of all of q are computed, once.
+        """
+        n = len(found)
+
+        def compute(cache: Cache) -> FloatArray:
+            if what not in self._attended:
+                try:
+                    self._attended = {what: cache.attend(layer, q)}
+                except SpanError:  # of queries that only some of them come before
+                    return cache.attend(layer, q[-n:])
+            return self._attended[what][-n:]
+
+        return self.value(f"{what} {n}", found, compute)
 
     def share(self) -> None:
         """Let other tasks of this run know what was computed here."""
