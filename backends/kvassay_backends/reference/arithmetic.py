@@ -98,7 +98,8 @@ def _channels_first(x: F32, axes: int) -> F32:
 def _fold16(sums: F32) -> F32:
     for half in (8, 4, 2, 1):
         sums = single(sums[:half] + sums[half : 2 * half])
-    return sums[0]
+    total: F32 = sums[0]
+    return total
 
 
 def ordered_sum(weights: F32, rows: F32) -> F32:
