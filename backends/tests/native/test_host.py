@@ -9,6 +9,8 @@ import sys
 
 import pytest
 
+from kvassay_backends.native.provider import PROBED
+
 FLUSHING = """
 import ctypes, sys
 import numpy as np
@@ -45,6 +47,12 @@ glibc = pytest.mark.skipif(
     sys.platform != "linux" or platform.machine() != "x86_64",
     reason="how to set flush-to-zero is known for glibc on x86-64 alone",
 )
+
+
+@pytest.fixture(autouse=True)
+def _probed_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What this process found out about the library would spare its children the probe."""
+    monkeypatch.delenv(PROBED, raising=False)
 
 
 @glibc

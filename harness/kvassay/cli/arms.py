@@ -109,7 +109,7 @@ def _print(table: Sequence[Row], texts: Sequence[str]) -> None:
 
     output().print(f"texts: {', '.join(texts)}; KL in nats", markup=False)
     shown = PlainTable()
-    shown.add_column("arm", overflow="fold")
+    shown.add_column("arm", overflow="fold", min_width=16)
     for title in ("page bits", "all in", "KL", "worst text", "perplexity", "top 1"):
         shown.add_column(title, justify="right", no_wrap=True)
     shown.add_column("loses to", overflow="fold")
