@@ -69,6 +69,11 @@ class PageError(KvassayError):
     """Page or dump bytes that are damaged or are not of the documented format."""
 
 
+class BoundsError(KvassayError):
+    """Foreign code wrote outside of the memory that it was given; the message names the call, the
+    buffer and how far away."""
+
+
 class WriteError(KvassayError, OSError):
     """A file could not be written; what it was to hold, and any file of that name, are as they
     were."""

@@ -6,11 +6,12 @@ import struct
 from typing import Final
 
 from kvassay.backend.checks import check_spec, check_threads
-from kvassay.errors import IdentityError, UnsupportedError
+from kvassay.errors import UnsupportedError
 from kvassay.protocol import Backend, Cache, Support
 from kvassay.spec import Identity, LayerSpec, Spec
 
-from ..native.backend import distinct_layers, layer_fields, refuse_identity
+from ..native.backend import distinct_layers, layer_fields
+from ..native.failures import naming_the_field
 from .cache import EmulatedCache
 from .link import Command, Link
 
@@ -41,11 +42,8 @@ class EmulatedBackend(Backend):
         return self._make(Command.CREATE, spec, threads)
 
     def restore_bytes(self, spec: Spec, data: bytes, threads: int = 1) -> Cache:
-        try:
+        with naming_the_field(spec, data):
             return self._make(Command.RESTORE, spec, threads, data)
-        except IdentityError:
-            refuse_identity(spec, data)
-            raise
 
     def _layer(self, spec: LayerSpec) -> bytes:
         ffi = self._link.ffi

@@ -13,8 +13,10 @@ from typing import Any, Final
 
 import cffi
 
+from kvassay.backend.fences import active
 from kvassay.errors import UnavailableError
 
+from . import memory
 from .build_info import (
     BOUNDED_HEADER_NAME,
     HEADER_NAME,
@@ -23,6 +25,7 @@ from .build_info import (
     SHARE_HEADER_NAME,
     SOURCE_DIR,
 )
+from .failures import check
 
 _BEGIN: Final = "/* BEGIN declarations */"
 _END: Final = "/* END declarations */"
@@ -148,6 +151,8 @@ class Library:
         self.bound = None if self.exact else self._declared_bound(info.flags)
         self.build_id = self.text(info.build_id)
         names = (self.lib.kv_variant_name(index) for index in range(info.variant_count))
+        #: Takes memory from the system alone, and refuses an allocator of the caller's.
+        self.own_memory = False
         #: Names by number. The library lists them from the most portable to the fastest.
         self.variants: tuple[str, ...] = tuple(self.text(name) for name in names)
 
@@ -173,6 +178,25 @@ class Library:
                 getattr(lib, name)
             except AttributeError:
                 raise UnavailableError(f"{self.path}: does not export {name}") from None
+
+    def call(self, function: Any, *arguments: Any) -> None:
+        """Call a function that ends with a kv_error; raise what it reports."""
+        error = memory.new(self.ffi, "kv_error *")
+        check(self, self.watch(function, *arguments, error), error)
+
+    def watch(self, function: Any, *arguments: Any) -> Any:
+        """Call any function; BoundsError if, where it is looked for, it wrote where it may not."""
+        fences = active()
+        if fences is None:
+            return function(*arguments)
+        return fences.watch(self._name(function), function, *arguments)
+
+    def _name(self, function: Any) -> str:
+        for lib in filter(None, (self.lib, self.sharing)):
+            for name in dir(lib):
+                if getattr(lib, name, None) == function:
+                    return name
+        return str(function)
 
     def text(self, pointer: Any) -> str:
         """A C string as text."""

@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from kvassay.backend.checks import check_limit, check_spec, check_threads
-from kvassay.errors import UnsupportedError
+from kvassay.errors import InputError, UnsupportedError
 from kvassay.page.layout import KEY_CENTRE_NUMBER, SCALE_NUMBER, VALUE_CENTRE_NUMBER
 from kvassay.protocol import Backend, Cache, Pool, Support
 from kvassay.spec import Identity, LayerSpec, Spec
 
+from . import memory
 from .abi import Library
 from .cache import LibraryCache
-from .failures import check, failure
-from .failures import refuse_identity as refuse_identity
+from .failures import naming_the_field
 from .pool import LibraryPool
 
 
@@ -45,19 +45,23 @@ class LibraryBackend(Backend):
 
     def prepare(self, spec: Spec, threads: int = 1) -> Cache:
         config, _owners = self._config(spec, threads)
-        out, error = self._library.ffi.new("kv_cache **"), self._library.new_error()
-        check(self._library, self._library.lib.kv_cache_create(config, out, error), error)
+        library = self._library
+        out = memory.new(library.ffi, "kv_cache **")
+        try:
+            library.call(library.lib.kv_cache_create, config, out)
+        except InputError:
+            if library.own_memory or config.allocator == library.ffi.NULL:
+                raise
+            library.own_memory = True
+            return self.prepare(spec, threads)
         return LibraryCache(spec, self._library, out[0])
 
     def restore_bytes(self, spec: Spec, data: bytes, threads: int = 1) -> Cache:
         config, _owners = self._config(spec, threads)
-        ffi, lib = self._library.ffi, self._library.lib
-        out, error = ffi.new("kv_cache **"), self._library.new_error()
-        code = lib.kv_cache_restore(config, ffi.from_buffer(data), len(data), out, error)
-        if code == lib.KV_E_IDENTITY:
-            refuse_identity(spec, data)
-        if code != lib.KV_OK:
-            raise failure(self._library, code, error)
+        ffi, restore = self._library.ffi, self._library.lib.kv_cache_restore
+        out, source = memory.new(ffi, "kv_cache **"), ffi.from_buffer(memory.given(data, "a dump"))
+        with naming_the_field(spec, data):
+            self._library.call(restore, config, source, len(data), out)
         return LibraryCache(spec, self._library, out[0])
 
     def pool(self, spec: Spec, limit: int | None = None, threads: int = 1) -> Pool:
@@ -77,10 +81,12 @@ class LibraryBackend(Backend):
         if not support:
             raise UnsupportedError(f"{self.name} {self.variant}: {support.reason}")
         identity = spec.identity or Identity()
-        specs = ffi.new("kv_layer_spec[]", [self._layer(s)[0] for s in spec.layer_specs])
-        text = spec.identity_text.encode()
-        variant = ffi.new("char[]", self.variant.encode())
-        config = ffi.new(
+        fields = [layer_fields(layer) for layer in spec.layer_specs]
+        specs = memory.new(ffi, "kv_layer_spec[]", fields, constant=True)
+        text = memory.given(spec.identity_text.encode(), "the identity")
+        variant = memory.new(ffi, "char[]", self.variant.encode(), constant=True)
+        config = memory.new(
+            ffi,
             "kv_cache_config *",
             {
                 "layers": spec.layers,
@@ -92,7 +98,9 @@ class LibraryBackend(Backend):
                 "model": identity.model_hash,
                 "tokenizer": identity.tokenizer_hash,
                 "runtime": identity.runtime_hash,
+                "allocator": ffi.NULL if self._library.own_memory else memory.allocator(ffi),
             },
+            constant=True,
         )
         return config, [specs, text, variant]
 

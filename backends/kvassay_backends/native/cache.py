@@ -19,8 +19,8 @@ from kvassay.errors import InputError, UnsupportedError
 from kvassay.protocol import BYTE_PARTS, Cache, Counters, FloatArray, require_open
 from kvassay.spec import Spec
 
+from . import memory
 from .abi import Library
-from .failures import check
 
 #: What is known of the mark around the last call: none, one, or it was interrupted in between.
 _NONE: Final = 0
@@ -76,11 +76,13 @@ class LibraryCache(Cache):
             self._settle(self._sharing.kv_cache_rollback, 0)
 
     def _call(self, function: Any, *arguments: Any) -> None:
-        error = self._library.new_error()
-        check(self._library, function(*arguments, error), error)
+        self._library.call(function, *arguments)
 
-    def _floats(self, array: FloatArray) -> Any:
-        return self._ffi.from_buffer("float *", array)
+    def _floats(self, array: FloatArray, what: str) -> Any:
+        return self._ffi.from_buffer("float *", memory.given(array, what))
+
+    def _new(self, kind: str) -> Any:
+        return memory.new(self._ffi, kind)
 
     def append(self, layer: int, k: FloatArray, v: FloatArray) -> None:
         cache = self._open()
@@ -94,8 +96,8 @@ class LibraryCache(Cache):
                 self._lib.kv_cache_append,
                 cache,
                 layer,
-                self._floats(keys),
-                self._floats(values),
+                self._floats(keys, "keys"),
+                self._floats(values, "values"),
                 len(keys),
             )
         except BaseException:
@@ -106,12 +108,12 @@ class LibraryCache(Cache):
         cache = self._open()
         layer = check_layer(self.spec, layer)
         queries = check_queries(self.spec, layer, q, self._lib.kv_cache_length(cache, layer))
-        out: FloatArray = np.empty_like(queries)
+        out: FloatArray = memory.empty(queries.shape, np.float32, "out")
         self._call(
             self._lib.kv_cache_attend,
             cache,
             layer,
-            self._floats(queries),
+            self._floats(queries, "q"),
             len(queries),
             self._ffi.from_buffer("float *", out, require_writable=True),
         )
@@ -122,12 +124,12 @@ class LibraryCache(Cache):
         layer = check_layer(self.spec, layer)
         length = self._lib.kv_cache_length(cache, layer)
         query = check_score_query(self.spec, layer, q, length)
-        out: FloatArray = np.empty((self.spec.query_heads, length), np.float32)
+        out: FloatArray = memory.empty((self.spec.query_heads, length), np.float32, "out")
         self._call(
             self._lib.kv_cache_scores,
             cache,
             layer,
-            self._floats(query),
+            self._floats(query, "q"),
             self._ffi.from_buffer("float *", out, require_writable=True),
             out.size,
         )
@@ -140,8 +142,8 @@ class LibraryCache(Cache):
         return tuple(length(cache, layer) for layer in range(self.spec.layers))
 
     def _stats(self) -> Any:
-        stats = self._ffi.new("kv_stats *")
-        self._lib.kv_cache_get_stats(self._open(), stats)
+        stats = self._new("kv_stats *")
+        self._library.watch(self._lib.kv_cache_get_stats, self._open(), stats)
         return stats
 
     @property
@@ -168,7 +170,7 @@ class LibraryCache(Cache):
     def pages(self, layer: int) -> list[bytes]:
         cache = self._open()
         layer = check_layer(self.spec, layer)
-        page, size = self._ffi.new("const void **"), self._ffi.new("uint64_t *")
+        page, size = self._new("const void **"), self._new("uint64_t *")
         out = []
         for index in range(self._lib.kv_cache_page_count(cache, layer)):
             self._call(self._lib.kv_cache_page, cache, layer, index, page, size)
@@ -213,7 +215,7 @@ class LibraryCache(Cache):
             self._call(
                 sharing.kv_cache_adopt,
                 *(cache, layer, donor._open(), pages),
-                *(self._floats(keys), self._floats(values), len(keys)),
+                *(self._floats(keys, "keys"), self._floats(values, "values"), len(keys)),
             )
         except BaseException:
             self._take_back()
@@ -225,7 +227,7 @@ class LibraryCache(Cache):
         return self._sharing
 
     def fork(self) -> LibraryCache:
-        out = self._ffi.new("kv_cache **")
+        out = self._new("kv_cache **")
         self._call(self._lib.kv_cache_fork, self._open(), out)
         return LibraryCache(self.spec, self._library, out[0])
 
@@ -240,8 +242,8 @@ class LibraryCache(Cache):
 
     def dump_bytes(self) -> bytes:
         cache = self._open()
-        size = self._ffi.new("uint64_t *")
+        size = self._new("uint64_t *")
         self._call(self._lib.kv_cache_dump_bytes, cache, size)
-        out = bytearray(size[0])
+        out = memory.zeroed(size[0], "the dump")
         self._call(self._lib.kv_cache_dump, cache, self._ffi.from_buffer(out), size[0])
         return bytes(out)

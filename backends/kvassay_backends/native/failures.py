@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -85,6 +87,16 @@ def check(library: Speaker, code: int, error: Any) -> None:
     """Raise unless `code` is KV_OK."""
     if code != library.lib.KV_OK:
         raise failure(library, code, error)
+
+
+@contextmanager
+def naming_the_field(spec: Spec, data: bytes) -> Iterator[None]:
+    """Around what restores a dump: an IdentityError names the field that differs."""
+    try:
+        yield
+    except IdentityError:
+        refuse_identity(spec, data)
+        raise
 
 
 def refuse_identity(spec: Spec, data: bytes) -> None:

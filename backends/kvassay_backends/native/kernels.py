@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,13 +13,9 @@ from kvassay.spec import Identity, LayerSpec, Spec
 from ..reference.encode import Means
 from ..reference.kernels import Kernels
 from ..reference.layer import LayerState, Rows
+from . import memory
 from .abi import Library
-from .failures import check
-
-#: What plans and scratch must be aligned to.
-_ALIGNMENT: Final = 64
-
-Bytes = NDArray[np.uint8]
+from .memory import PAGE_ALIGNMENT, Bytes
 
 
 class LibraryKernels(Kernels):
@@ -39,18 +35,19 @@ class LibraryKernels(Kernels):
             layer: self._plan(fields(layer), variant) for layer in dict.fromkeys(spec.layer_specs)
         }
 
-    def _call(self, function: Any, *arguments: Any) -> None:
-        error = self._library.new_error()
-        check(self._library, function(*arguments, error), error)
-
     def _plan(self, fields: dict[str, int | float], variant: str) -> Bytes:
-        spec = self._ffi.new("kv_layer_spec *", fields)
-        size = self._ffi.new("uint64_t *")
-        self._call(self._lib.kv_plan_bytes, spec, size)
-        plan = _aligned(size[0])
-        name = self._ffi.new("char[]", variant.encode())
-        self._call(self._lib.kv_plan_init, spec, name, self._at(plan), size[0])
+        spec = self._new("kv_layer_spec *", fields)
+        size = memory.new(self._ffi, "uint64_t *")
+        call = self._library.call
+        call(self._lib.kv_plan_bytes, spec, size)
+        plan = memory.aligned(size[0], "the plan")
+        name = self._new("char[]", variant.encode())
+        call(self._lib.kv_plan_init, spec, name, self._at(plan), size[0])
+        memory.read_only(plan)
         return plan
+
+    def _new(self, kind: str, init: Any) -> Any:
+        return memory.new(self._ffi, kind, init, constant=True)
 
     def _at(self, array: NDArray[Any]) -> Any:
         return self._ffi.from_buffer(array)
@@ -77,14 +74,14 @@ class LibraryKernels(Kernels):
     ) -> bytes:
         """The page of keys and values (kv_heads, page_tokens, head_dim)."""
         plan = self._at(self._plans[spec])
-        page = bytearray(self._lib.kv_plan_page_bytes(plan))
+        page = memory.zeroed(self._lib.kv_plan_page_bytes(plan), "the page")
         belongs = identity or Identity()
         hashes = (belongs.model_hash, belongs.tokenizer_hash, belongs.runtime_hash)
-        number = self._ffi.new("kv_page_id *", (*hashes, token_start, layer))
+        number = self._new("kv_page_id *", (*hashes, token_start, layer))
         owners: list[Any] = []
         rows = [self._rows(np.ascontiguousarray(half), owners) for half in (keys, values)]
         scratch = self._scratch(plan)
-        self._call(
+        self._library.call(
             self._lib.kv_page_encode,
             *(plan, number, self._pointer(rows[0]), self._pointer(rows[1])),
             *(self._halves(means.keys, owners), self._halves(means.values, owners)),
@@ -95,13 +92,14 @@ class LibraryKernels(Kernels):
 
     def attend(self, state: LayerState, q: FloatArray) -> tuple[FloatArray, int]:
         """Outputs for q (n, query_heads, head_dim), and how many heads of pages there were."""
-        out: FloatArray = np.empty_like(q)
+        out: FloatArray = memory.empty(q.shape, np.float32, "out")
         self._compute(self._lib.kv_attend, state, q, (len(q), self._floats(out)))
         return out, len(state.pages) * state.spec.kv_heads
 
     def scores(self, state: LayerState, q: FloatArray) -> tuple[FloatArray, int]:
         """Logits (query_heads, tokens) of q (query_heads, head_dim), and heads of pages."""
-        out: FloatArray = np.empty((state.spec.query_heads, state.length), np.float32)
+        shape = (state.spec.query_heads, state.length)
+        out: FloatArray = memory.empty(shape, np.float32, "out")
         self._compute(self._lib.kv_scores, state, q, (self._floats(out), out.size))
         return out, len(state.pages) * state.spec.kv_heads
 
@@ -113,19 +111,20 @@ class LibraryKernels(Kernels):
         stored = self._state(state, owners)
         scratch = self._scratch(plan)
         room = (self._at(scratch), scratch.nbytes, self._ffi.NULL)
-        queries = np.ascontiguousarray(q)
-        self._call(function, plan, stored, self._floats(queries), *result, *room)
+        queries = memory.given(np.ascontiguousarray(q), "q")
+        self._library.call(function, plan, stored, self._floats(queries), *result, *room)
         self._note(scratch)
 
     def _state(self, state: LayerState, owners: list[Any]) -> Any:
         """A kv_state; `owners` keeps what it points to."""
-        pages = [self._ffi.from_buffer(bytes(page)) for page in state.pages]
+        held = (memory.given(bytes(page), "a page", PAGE_ALIGNMENT) for page in state.pages)
+        pages = [self._ffi.from_buffer(page) for page in held]
         owners += pages
-        numbers = self._ffi.new("const void *[]", pages)
+        numbers = self._new("const void *[]", pages)
         owners.append(numbers)
         halves = ((rows, stream) for rows in (state.sinks, state.residual) for stream in (0, 1))
         rows = [self._rows(_stream(rows, stream), owners, rows.used) for rows, stream in halves]
-        return self._ffi.new(
+        return self._new(
             "kv_state *",
             (
                 *(state.length, numbers, state.retired, len(pages), *rows),
@@ -143,21 +142,22 @@ class LibraryKernels(Kernels):
         return self._halves(data, owners), width, capacity * width
 
     def _pointer(self, rows: tuple[Any, int, int]) -> Any:
-        return self._ffi.new("kv_rows *", rows)
+        return self._new("kv_rows *", rows)
 
     def _halves(self, data: NDArray[np.float16] | None, owners: list[Any]) -> Any:
         if data is None:
             return self._ffi.NULL
-        pointer = self._ffi.cast("uint16_t *", self._at(data))
-        owners += (data, pointer)
+        rows = memory.given(data, "fp16 rows")
+        pointer = self._ffi.cast("uint16_t *", self._at(rows))
+        owners += (rows, pointer)
         return pointer
 
     def _floats(self, array: FloatArray) -> Any:
         return self._ffi.from_buffer("float *", array)
 
     def _scratch(self, plan: Any) -> Bytes:
-        scratch = _aligned(self._lib.kv_plan_scratch_bytes(plan, 1))
-        self._lib.kv_scratch_init(self._at(scratch), scratch.nbytes)
+        scratch = memory.aligned(self._lib.kv_plan_scratch_bytes(plan, 1), "scratch")
+        self._library.watch(self._lib.kv_scratch_init, self._at(scratch), scratch.nbytes)
         return scratch
 
     def _note(self, scratch: Bytes) -> None:
@@ -166,9 +166,3 @@ class LibraryKernels(Kernels):
 
 def _stream(rows: Rows, stream: int) -> NDArray[np.float16]:
     return rows.values if stream else rows.keys
-
-
-def _aligned(size: int) -> Bytes:
-    room = np.zeros(size + _ALIGNMENT, np.uint8)
-    start = -room.ctypes.data % _ALIGNMENT
-    return room[start : start + size]

@@ -7,9 +7,10 @@ from typing import Any
 from kvassay.protocol import Pool, require_open
 from kvassay.spec import Spec
 
+from . import memory
 from .abi import Library, sharing_interface
 from .cache import LibraryCache
-from .failures import check, failure, refuse_identity
+from .failures import naming_the_field
 
 
 class LibraryPool(Pool):
@@ -20,33 +21,30 @@ class LibraryPool(Pool):
         self._library = library
         self._lib = library.sharing
         self._ffi = sharing_interface()
-        out, error = self._ffi.new("kv_cache_pool **"), library.new_error()
-        check(library, self._lib.kv_cache_pool_create(config, limit or 0, out, error), error)
+        out = memory.new(self._ffi, "kv_cache_pool **")
+        library.call(self._lib.kv_cache_pool_create, config, limit or 0, out)
         self._owned = self._ffi.gc(out[0], self._lib.kv_cache_pool_destroy)
         self._closed = False
 
     def prepare(self) -> LibraryCache:
         require_open(self._closed)
-        out, error = self._library.ffi.new("kv_cache **"), self._library.new_error()
-        check(self._library, self._lib.kv_cache_pool_take(self._owned, out, error), error)
+        out = memory.new(self._library.ffi, "kv_cache **")
+        self._library.call(self._lib.kv_cache_pool_take, self._owned, out)
         return LibraryCache(self.spec, self._library, out[0])
 
     def restore_bytes(self, data: bytes) -> LibraryCache:
         require_open(self._closed)
-        ffi, lib = self._library.ffi, self._library.lib
-        out, error = ffi.new("kv_cache **"), self._library.new_error()
-        source = ffi.from_buffer(data)
-        code = self._lib.kv_cache_pool_restore(self._owned, source, len(data), out, error)
-        if code == lib.KV_E_IDENTITY:
-            refuse_identity(self.spec, data)
-        if code != lib.KV_OK:
-            raise failure(self._library, code, error)
+        ffi = self._library.ffi
+        out, source = memory.new(ffi, "kv_cache **"), ffi.from_buffer(memory.given(data, "a dump"))
+        with naming_the_field(self.spec, data):
+            arguments = (self._owned, source, len(data), out)
+            self._library.call(self._lib.kv_cache_pool_restore, *arguments)
         return LibraryCache(self.spec, self._library, out[0])
 
     def _stats(self) -> Any:
         require_open(self._closed)
-        stats = self._ffi.new("kv_pool_stats *")
-        self._lib.kv_cache_pool_get_stats(self._owned, stats)
+        stats = memory.new(self._ffi, "kv_pool_stats *")
+        self._library.watch(self._lib.kv_cache_pool_get_stats, self._owned, stats)
         return stats
 
     @property

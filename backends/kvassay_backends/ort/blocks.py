@@ -15,7 +15,6 @@ from kvassay.spec import LayerSpec
 
 from ..native.abi import Library, declarations, interface
 from ..native.build_info import BLOCK_HEADER_NAME, LIBRARY_DIR
-from ..native.failures import check
 
 ByteArray = NDArray[np.uint8]
 
@@ -35,8 +34,7 @@ class BlockLibrary:
 
     def call(self, function: Any, *arguments: Any) -> None:
         """A function whose last argument is a kv_error; raises what it reports."""
-        error = self.library.new_error()
-        check(self.library, function(*arguments, error), error)
+        self.library.call(function, *arguments)
 
 
 class Blocks:

@@ -8,11 +8,12 @@ from functools import cached_property
 from typing import Any
 
 from kvassay.backend.checks import check_spec, check_threads
-from kvassay.errors import IdentityError, UnsupportedError
+from kvassay.errors import UnsupportedError
 from kvassay.protocol import Backend, Cache, Support
 from kvassay.spec import Identity, Spec
 
-from ..native.backend import distinct_layers, layer_fields, refuse_identity
+from ..native.backend import distinct_layers, layer_fields
+from ..native.failures import naming_the_field
 from .cache import WasmCache
 from .instance import Instance, Limits, MemoryUse
 from .layout import layout
@@ -106,13 +107,11 @@ class WasmBackend(Backend):
     def restore_bytes(self, spec: Spec, data: bytes, threads: int = 1) -> Cache:
         self._refuse(spec, threads)
         instance = self.instance()
-        with _arguments(instance, spec, self.variant, data) as (config, dump):
-            arguments = (config, dump, len(data), instance.results_at)
-            try:
-                instance.check("kv_cache_restore", *arguments)
-            except IdentityError:
-                refuse_identity(spec, data)
-                raise
+        with (
+            _arguments(instance, spec, self.variant, data) as (config, dump),
+            naming_the_field(spec, data),
+        ):
+            instance.check("kv_cache_restore", config, dump, len(data), instance.results_at)
         return WasmCache(spec, instance, instance.pointer(instance.results_at))
 
     def instance(self) -> Instance:
