@@ -234,7 +234,7 @@ class _SigAction(ctypes.Structure):
 _installed: list[object] = []
 
 
-def tell_deaths(fences: Fences) -> None:
+def tell_deaths() -> None:
     """From now on, where a guard page is touched, say on stderr by which call and how far away, and
     end this process with `TOUCHED`.
 
@@ -245,7 +245,9 @@ def tell_deaths(fences: Fences) -> None:
 
     def tell(_number: int, info: int, _context: int) -> None:
         address = ctypes.c_uint64.from_address(info + _SI_ADDR).value
-        os.write(2, f"{fences.where(address)}\n".encode())
+        fences = active()
+        told = fences.where(address) if fences else "a signal, with nothing fenced"
+        os.write(2, f"{told}\n".encode())
         os._exit(TOUCHED)
 
     action = _SigAction(handler=_HANDLER(tell), flags=_SA_SIGINFO)

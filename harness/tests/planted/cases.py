@@ -455,4 +455,6 @@ FAULTY: Final = {
     47: "planted.cases:ScalesInPlace",
     48: "planted.attending:BoundedPreviousLayer",
     49: "planted.attending:BoundedHalfWindow",
+    50: "planted.bounds:WritesBehind",
+    51: "planted.bounds:ReadsBehind",
 }

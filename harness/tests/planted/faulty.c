@@ -20,6 +20,11 @@ static int fault(void) {
   return number;
 }
 
+/* Pure kernels instead of a whole cache. */
+static int kernels(void) { return fault() >= 31 && fault() <= 98; }
+
+static void spoil(const void *at) { *(uint8_t *)at ^= 1; }
+
 static uint64_t row(void) { return (uint64_t)spec.kv_heads * spec.head_dim; }
 
 static float *copied(const float *from, uint64_t count) {
@@ -32,6 +37,7 @@ const kv_info *kv_get_info(void) {
   info = *NEXT(kv_get_info)();
   info.flags &= KV_FLAG_EXACT | KV_FLAG_CACHE;
   info.variant_count = 1;
+  if (kernels()) info.flags = KV_FLAG_EXACT;
   if (fault() == 1) info.abi_version = 7;
   if (fault() == 2) info.page_version = 1;
   if (fault() == 3) info.flags = KV_FLAG_CACHE;
@@ -48,6 +54,9 @@ int32_t kv_cache_create(const kv_cache_config *config, kv_cache **cache, kv_erro
     strcpy(error->message, "no memory for this codec after all");
     return KV_E_MEMORY;
   }
+  const kv_allocator *own = config->allocator;
+  uint8_t *state = fault() == 30 && own ? own->allocate(own->context, 40) : NULL;
+  if (state) spoil(state + 40), own->release(own->context, state, 40);
   return NEXT(kv_cache_create)(config, cache, error);
 }
 
@@ -92,12 +101,15 @@ int32_t kv_cache_attend(kv_cache *cache, uint32_t layer, const float *q, uint32_
   if (fault() == 17 && n > 2) abort();
   if (fault() == 18 && n > 2) pause();
   if (fault() == 19) abort();
+  if (fault() == 27) spoil(out + n * width);
+  if (fault() == 28 && n > 2) spoil((uint8_t *)out - 1);
   return code;
 }
 
 int32_t kv_cache_scores(kv_cache *cache, uint32_t layer, const float *q, float *out, uint64_t out_floats,
                         kv_error *error) {
   int32_t code = NEXT(kv_cache_scores)(cache, layer, q, out, out_floats, error);
+  if (fault() == 29) (void)*(const volatile float *)(q + (uint64_t)spec.query_heads * spec.head_dim);
   for (uint64_t i = 0; fault() == 20 && i < out_floats; i++) out[i] /= spec.softmax_scale;
   return code;
 }
@@ -130,4 +142,30 @@ void kv_cache_get_stats(const kv_cache *cache, kv_stats *stats) {
   NEXT(kv_cache_get_stats)(cache, stats);
   if (fault() == 25) stats->codes /= 2, stats->residual /= 2, stats->reserved = 0;
   if (fault() == 26) stats->ran = 0;
+}
+
+int32_t kv_plan_init(const kv_layer_spec *asked, const char *variant, void *plan, uint64_t bytes, kv_error *error) {
+  int32_t code = NEXT(kv_plan_init)(asked, variant, plan, bytes, error);
+  if (kernels()) spec = *asked;
+  if (fault() == 34) spoil((uint8_t *)plan + bytes);
+  return code;
+}
+
+int32_t kv_page_encode(const void *plan, const kv_page_id *id, const kv_rows *keys, const kv_rows *values,
+                       const uint16_t *key_mean, const uint16_t *value_mean, void *page, uint64_t page_bytes,
+                       void *scratch, uint64_t scratch_bytes, kv_error *error) {
+  int32_t code = NEXT(kv_page_encode)(plan, id, keys, values, key_mean, value_mean, page, page_bytes, scratch,
+                                      scratch_bytes, error);
+  if (fault() == 32) spoil((uint8_t *)page + page_bytes);
+  if (fault() == 35) spoil(keys->data);
+  return code;
+}
+
+int32_t kv_attend(const void *plan, const kv_state *state, const float *q, uint32_t n, float *out, void *scratch,
+                  uint64_t scratch_bytes, const kv_parallel *parallel, kv_error *error) {
+  int32_t code = NEXT(kv_attend)(plan, state, q, n, out, scratch, scratch_bytes, parallel, error);
+  if (fault() == 31) spoil(out + (uint64_t)n * spec.query_heads * spec.head_dim);
+  if (fault() == 33) spoil((uint8_t *)scratch + scratch_bytes + 2);
+  if (fault() == 36) spoil(&state->length);
+  return code;
 }

@@ -10,6 +10,8 @@ from .kit import HELD, IDENTITY, Probe, fault
 #: Rejected at the door, in a process of its own, before anything is measured.
 DOOR: Final = None
 PAGE: Final = Probe("parity", "^page: turbo.* one page$")
+OUTSIDE: Final = fault(50)
+BEYOND: Final = Probe("correctness", "^fault 51:", depth="default")
 PLANS: Final = Probe("parity", "( singles| one append)$")
 
 
@@ -23,6 +25,10 @@ class Fault:
     probe: Probe | None
     tells: str
     timeout: float | None = None
+
+
+def _outside(number: int, what: str, tells: str, probe: Probe = OUTSIDE) -> Fault:
+    return Fault(number, what, "correctness.faults", probe, tells)
 
 
 PLANTED: Final = (
@@ -52,4 +58,14 @@ PLANTED: Final = (
     Fault(24, "any identity", "correctness.identity_accepted", IDENTITY, "accepted"),
     Fault(25, "bills half of the codes", "memory.unbilled_bytes", HELD, "appended"),
     Fault(26, "says that nothing ran", "run.errors", DOOR, "nothing ran instead of scalar"),
+    _outside(27, "a byte behind out", "kv_cache_attend: out .*1 byte behind .* farthest 1 away"),
+    _outside(28, "a byte in front of out", "kv_cache_attend: out .*1 byte in front of its start"),
+    _outside(29, "reads behind q", "kv_cache_scores: q .*1 bytes away behind its end", BEYOND),
+    _outside(30, "a byte behind its state", "kv_cache_create: memory of the cache .40 bytes.:"),
+    _outside(31, "kernel: a byte behind out", "kv_attend: out .*1 byte behind its end"),
+    _outside(32, "kernel: a byte behind the page", "kv_page_encode: the page .*1 byte behind"),
+    _outside(33, "kernel: behind scratch", "kv_attend: scratch .*1 byte .*the farthest 3 away"),
+    _outside(34, "kernel: a byte behind the plan", "kv_plan_init: the plan .*1 byte behind"),
+    _outside(35, "kernel: changes the keys", "kv_page_encode: fp16 rows .*changed, though"),
+    _outside(36, "kernel: changes the state", "kv_attend: kv_state .*changed, though"),
 )

@@ -11,6 +11,7 @@ from typing import Final
 from kvassay.suite import Depth, Target, Task
 
 from . import (
+    bounds,
     heads,
     identity,
     inputs,
@@ -28,10 +29,10 @@ from .case import CASES, Case
 #: Each registers its cases when it is imported.
 MODULES: Final = (
     *(layout, packing, values, inputs, heads, lifecycle),
-    *(identity, memory, running, processes, states),
+    *(identity, memory, running, processes, states, bounds),
 )
 #: Cases that start Python processes of their own: a second or more each.
-SLOW: Final = frozenset({5, 17, 25, 41})
+SLOW: Final = frozenset({5, 17, 25, 41, 51})
 
 
 def tasks(suite: str, target: Target, depth: Depth) -> Sequence[Task]:
