@@ -181,8 +181,13 @@ class Library:
 
     def call(self, function: Any, *arguments: Any) -> None:
         """Call a function that ends with a kv_error; raise what it reports."""
-        error = memory.new(self.ffi, "kv_error *")
-        check(self, self.watch(function, *arguments, error), error)
+        if active() is None:
+            error = self.new_error()
+            code = function(*arguments, error)
+        else:
+            error = memory.new(self.ffi, "kv_error *")
+            code = self.watch(function, *arguments, error)
+        check(self, code, error)
 
     def watch(self, function: Any, *arguments: Any) -> Any:
         """Call any function; BoundsError if, where it is looked for, it wrote where it may not."""

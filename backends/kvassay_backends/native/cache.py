@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -36,6 +37,8 @@ class LibraryCache(Cache):
         self._library = library
         self._lib = library.lib
         self._ffi = library.ffi
+        self._call = library.call
+        self._new = partial(memory.new, library.ffi)
         self._owned = self._ffi.gc(pointer, self._lib.kv_cache_destroy)
         self._closed = False
         self._sharing = library.sharing
@@ -75,14 +78,8 @@ class LibraryCache(Cache):
         if self._guard != _NONE and not self._closed:
             self._settle(self._sharing.kv_cache_rollback, 0)
 
-    def _call(self, function: Any, *arguments: Any) -> None:
-        self._library.call(function, *arguments)
-
     def _floats(self, array: FloatArray, what: str) -> Any:
         return self._ffi.from_buffer("float *", memory.given(array, what))
-
-    def _new(self, kind: str) -> Any:
-        return memory.new(self._ffi, kind)
 
     def append(self, layer: int, k: FloatArray, v: FloatArray) -> None:
         cache = self._open()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ class LibraryKernels(Kernels):
         self._library = library
         self._lib = library.lib
         self._ffi = library.ffi
+        self._new = partial(memory.new, library.ffi, constant=True)
         self._ran = 0
         self._plans = {
             layer: self._plan(fields(layer), variant) for layer in dict.fromkeys(spec.layer_specs)
@@ -45,9 +47,6 @@ class LibraryKernels(Kernels):
         call(self._lib.kv_plan_init, spec, name, self._at(plan), size[0])
         memory.read_only(plan)
         return plan
-
-    def _new(self, kind: str, init: Any) -> Any:
-        return memory.new(self._ffi, kind, init, constant=True)
 
     def _at(self, array: NDArray[Any]) -> Any:
         return self._ffi.from_buffer(array)

@@ -69,8 +69,8 @@ def read_only(room: Bytes) -> None:
 
 def new(ffi: Any, kind: str, init: Any = None, constant: bool = False) -> Any:
     """A new struct or number for the library, as `ffi.new` makes it; a constant is to be read."""
-    made = ffi.new(kind) if init is None else ffi.new(kind, init)
     fences = active()
+    made = ffi.new(kind, init)
     if fences is None:
         return made
     data = np.frombuffer(ffi.buffer(made), np.uint8)

@@ -41,11 +41,8 @@ TOUCHED: Final = 86
 _SENTINELS: Final = (np.arange(1 << 17) * 89 % 251 + 2).astype(np.uint8)
 
 _active: ContextVar[Fences | None] = ContextVar("fences", default=None)
-
-
-def active() -> Fences | None:
-    """The fences that buffers are to be taken from; None where nobody looks."""
-    return _active.get()
+#: The fences that buffers are to be taken from; None where nobody looks. Asked in every call.
+active: Final = _active.get
 
 
 @contextmanager
