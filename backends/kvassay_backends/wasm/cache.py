@@ -69,12 +69,10 @@ class WasmCache(Cache):
 
     def _append(self, layer: int, keys: FloatArray, values: FloatArray) -> None:
         size = keys.nbytes
-        with self.instance.room(2 * size) as room:
-            self.instance.memory.write_array(room, keys)
-            self.instance.memory.write_array(room + size, values)
-            self.instance.check(
-                *("kv_cache_append", self.pointer, layer, room, room + size, len(keys))
-            )
+        with self.instance.rooms(keys=size, values=size) as (k_at, v_at):
+            self.instance.put(k_at, keys)
+            self.instance.put(v_at, values)
+            self.instance.check("kv_cache_append", self.pointer, layer, k_at, v_at, len(keys))
 
     def _reserve(self, layer: int, tokens: int) -> None:
         """Make sure of the memory for all parts of a long append before the first one."""
@@ -91,12 +89,10 @@ class WasmCache(Cache):
         queries = check_queries(self.spec, layer, q, self._length(layer))
         out: FloatArray = np.empty_like(queries)
         size = queries.nbytes
-        with self.instance.room(2 * size) as room:
-            self.instance.memory.write_array(room, queries)
-            self.instance.check(
-                *("kv_cache_attend", self.pointer, layer, room, len(queries), room + size)
-            )
-            self.instance.memory.read_array(room + size, out)
+        with self.instance.rooms(q=size, out=size) as (q_at, out_at):
+            self.instance.put(q_at, queries)
+            self.instance.check("kv_cache_attend", self.pointer, layer, q_at, len(queries), out_at)
+            self.instance.memory.read_array(out_at, out)
         return out.reshape(q.shape)
 
     def scores(self, layer: int, q: FloatArray) -> FloatArray:
@@ -105,12 +101,11 @@ class WasmCache(Cache):
         length = self._length(layer)
         query = check_score_query(self.spec, layer, q, length)
         floats = self.spec.query_heads * length
-        with self.instance.room(query.nbytes + floats * _FLOAT) as room:
-            self.instance.memory.write_array(room, query)
-            result = room + query.nbytes
-            self.instance.check("kv_cache_scores", self.pointer, layer, room, result, floats)
+        with self.instance.rooms(q=query.nbytes, out=floats * _FLOAT) as (q_at, out_at):
+            self.instance.put(q_at, query)
+            self.instance.check("kv_cache_scores", self.pointer, layer, q_at, out_at, floats)
             out: FloatArray = np.empty((self.spec.query_heads, length), np.float32)
-            self.instance.memory.read_array(result, out)
+            self.instance.memory.read_array(out_at, out)
         return out
 
     @property

@@ -6,7 +6,7 @@ from typing import Final, Literal
 
 from kvassay.errors import KvassayError
 
-Kind = Literal["trap", "fuel", "bounds", "growth", "import", "export"]
+Kind = Literal["trap", "fuel", "bounds", "growth", "fence", "import", "export"]
 
 #: What each kind is called in a verdict.
 WORDS: Final[dict[str, str]] = {
@@ -14,6 +14,7 @@ WORDS: Final[dict[str, str]] = {
     "fuel": "did not end within its fuel",
     "bounds": "gave an address or size outside of its memory",
     "growth": "wanted more memory than its cap",
+    "fence": "wrote outside of what it was given",
     "import": "imports what is not offered",
     "export": "lacks an export or has one of another type",
 }

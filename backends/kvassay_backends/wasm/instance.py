@@ -5,17 +5,22 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Final
 
+from numpy.typing import NDArray
+
 from kvassay.backend.checks import require_ieee
+from kvassay.backend.fences import MARGIN, active
 from kvassay.errors import CacheMemoryError, KvassayError, UnavailableError
 
 from ..native.abi import UNPROMISED, check_bound, needed
 from ..native.failures import failure
 from .faults import ModuleFault
+from .fenced import FencedParts
 from .layout import POINTER, constants, layout, signatures
 from .memory import PAGE, LinearMemory
 from .module import Module, callable_exports, engine, load_wasmtime
@@ -104,11 +109,13 @@ class Instance:
         self._functions = {name: exports[name] for name in module.exports & known.keys()}
         self._masks = {name: _mask(known[name][1]) for name in self._functions}
         self.memory = LinearMemory(self._store, exports["memory"])
+        #: What lies between sentinels, looked at after each call.
+        self.fenced = FencedParts(self.memory)
         if "kv_wasm_set_cap" in self._functions:
             self.call("kv_wasm_set_cap", self.limits.memory // PAGE)
         self._read_info()
-        self.errors_at = self.take(_ERROR + _RESULTS)
-        self.results_at = self.errors_at + _ERROR
+        self.errors_at = self.take(_ERROR, "kv_error")
+        self.results_at = self.take(_RESULTS, "a result")
 
     @property
     def path(self) -> Path:
@@ -136,6 +143,8 @@ class Instance:
                 raise self._fault
             with self._faults(name):
                 result = self._functions[name](self._store, *arguments)
+                if self.fenced:
+                    self.fenced.check(name)
             return (result or 0) & self._masks[name]
 
     def check(self, name: str, *arguments: int) -> None:
@@ -210,8 +219,20 @@ class Instance:
 
     # ---- room in linear memory
 
-    def take(self, size: int) -> int:
+    def take(self, size: int, what: str = "what was taken") -> int:
         """Bytes of the module's own allocator; CacheMemoryError if it refuses."""
+        if active() is None:
+            return self._take(size)
+        address = self._take(size + 2 * MARGIN) + MARGIN
+        self.fenced.add(address, size, what)
+        return address
+
+    def put(self, address: int, array: NDArray[Any]) -> None:
+        """Copy a C-contiguous array to where the module is to read it."""
+        self.memory.write_array(address, array)
+        self.fenced.freeze(address)
+
+    def _take(self, size: int) -> int:
         address = self.call("kv_wasm_alloc", size) if size < 1 << 32 else 0
         if address:
             self._inside(address, size)
@@ -223,21 +244,39 @@ class Instance:
 
     def give_back(self, address: int, size: int) -> None:
         """Return what `take` gave."""
+        if self.fenced.drop(address):
+            address, size = address - MARGIN, size + 2 * MARGIN
         self.call("kv_wasm_free", address, size)
 
     @contextmanager
     def room(self, size: int) -> Iterator[int]:
         """The address of `size` bytes for one call: kept ones if they are few."""
         with self._lock:
-            if size <= STAGING:
+            if size <= STAGING and active() is None:
                 yield self._kept(size)
                 return
-            address = self.take(size)
-            try:
+            with self._part(size, "what goes in and comes out") as address:
                 yield address
-            finally:
-                if self._fault is None:
-                    self.give_back(address, size)
+
+    @contextmanager
+    def rooms(self, **sizes: int) -> Iterator[list[int]]:
+        """Addresses of parts of so many bytes each, by what they are for, for one call."""
+        if active() is None:
+            ends = [0, *accumulate(sizes.values())]
+            with self.room(ends.pop()) as start:
+                yield [start + end for end in ends]
+            return
+        with self._lock, ExitStack() as stack:
+            yield [stack.enter_context(self._part(size, what)) for what, size in sizes.items()]
+
+    @contextmanager
+    def _part(self, size: int, what: str) -> Iterator[int]:
+        address = self.take(size, what)
+        try:
+            yield address
+        finally:
+            if self._fault is None:
+                self.give_back(address, size)
 
     def _kept(self, size: int) -> int:
         address, have = self._staged
@@ -245,7 +284,7 @@ class Instance:
             if have:
                 self._staged = (0, 0)
                 self.give_back(address, have)
-            address = self.take(size)
+            address = self._take(size)
             self._staged = (address, size)
         return address
 

@@ -15,6 +15,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kvassay.backend.fences import active
 from kvassay.protocol import FloatArray
 from kvassay.spec import Identity, LayerSpec, Spec
 
@@ -34,7 +35,7 @@ class ResidentPage:
     def __init__(self, instance: Instance, size: int) -> None:
         self._instance = instance
         self.size = size
-        self.address = instance.take(size)
+        self.address = instance.take(size, "the page")
         weakref.finalize(self, _give_back, instance, self.address, size).atexit = False
 
     def __len__(self) -> int:
@@ -45,22 +46,31 @@ class ResidentPage:
 
 
 class _Room:
-    """Parts of linear memory for one call, one after the other."""
+    """Parts of linear memory for one call: one after the other, or each between fences."""
 
     def __init__(self, instance: Instance, start: int) -> None:
-        self._memory = instance.memory
+        self._instance = instance
         self._next = start
+        self._taken: list[tuple[int, int]] = []
 
-    def put(self, data: bytes) -> int:
+    def put(self, data: bytes, what: str = "what it reads") -> int:
         """The address at which the bytes now are."""
-        address = self.leave(len(data))
-        self._memory.write(address, data)
+        address = self.leave(len(data), what)
+        self._instance.put(address, np.frombuffer(data, np.uint8))
         return address
 
-    def leave(self, size: int) -> int:
+    def leave(self, size: int, what: str) -> int:
         """The address of bytes for the module to fill."""
+        if active() is not None:
+            address = self._instance.take(size, what)
+            self._taken.append((address, size))
+            return address
         address, self._next = self._next, self._next + _whole(size)
         return address
+
+    def close(self) -> None:
+        """Give back what was taken one by one."""
+        _forget(self._instance, self._taken)
 
 
 class ModuleKernels(Kernels):
@@ -81,17 +91,23 @@ class ModuleKernels(Kernels):
     def _make_plan(self, spec: LayerSpec, variant: str) -> None:
         blob = layout("kv_layer_spec").pack(layer_fields(spec))
         with self._room(2 * _LINE, len(blob), len(variant) + 1) as room:
-            at, name, size_at = room.put(blob), room.put(variant.encode() + b"\0"), room.leave(8)
+            at, name = room.put(blob), room.put(variant.encode() + b"\0")
+            size_at = room.leave(8, "the size of a plan")
             self.instance.check("kv_plan_bytes", at, size_at)
             (size,) = struct.unpack("<Q", self.instance.read(size_at, 8))
-            plan = self.instance.take(size)
+            plan = self.instance.take(size, "the plan")
             self._plans[spec], self._sizes[spec] = plan, size
             self.instance.check("kv_plan_init", at, name, plan, size)
+            self.instance.fenced.freeze(plan)
 
     @contextmanager
     def _room(self, *sizes: int) -> Iterator[_Room]:
         with self.instance.room(sum(map(_whole, sizes)) + _LINE) as start:
-            yield _Room(self.instance, _whole(start))
+            room = _Room(self.instance, _whole(start))
+            try:
+                yield room
+            finally:
+                room.close()
 
     @property
     def table_bytes(self) -> int:
@@ -106,7 +122,7 @@ class ModuleKernels(Kernels):
     def hold(self, page: bytes) -> Page:
         """A page of a dump, in linear memory."""
         held = ResidentPage(self.instance, len(page))
-        self.instance.memory.write(held.address, page)
+        self.instance.put(held.address, np.frombuffer(page, np.uint8))
         return held
 
     def seal(
@@ -137,6 +153,7 @@ class ModuleKernels(Kernels):
             work = self._start(room, scratch)
             made = (page.address, page.size, work, scratch)
             self.instance.check("kv_page_encode", plan, at, *rows, *frozen, *made)
+            self.instance.fenced.freeze(page.address)
             self._note(work)
         return page
 
@@ -164,7 +181,8 @@ class ModuleKernels(Kernels):
         sizes = (*fixed, *stored, *(half.nbytes for half in halves), 8 * _LINE)
         with self._room(*sizes) as room:
             where = room.put(layout("kv_state").pack(self._state(room, state)))
-            queries, answer = room.put(np.ascontiguousarray(q).tobytes()), room.leave(out.nbytes)
+            queries = room.put(np.ascontiguousarray(q).tobytes(), "q")
+            answer = room.leave(out.nbytes, "out")
             work = self._start(room, scratch)
             self.instance.check(function, plan, where, queries, *result(answer), work, scratch, 0)
             self._note(work)
@@ -190,7 +208,7 @@ class ModuleKernels(Kernels):
         return self.instance.call("kv_plan_scratch_bytes", plan, 1)
 
     def _start(self, room: _Room, size: int) -> int:
-        scratch = room.leave(size)
+        scratch = room.leave(size, "scratch")
         self.instance.call("kv_scratch_init", scratch, size)
         return scratch
 

@@ -171,7 +171,7 @@ class _Held:
             if self._size:
                 self._instance.give_back(self.address, self._size)
             self._size = 0
-            self.address = self._instance.take(size)
+            self.address = self._instance.take(size, "codes, tables or scratch")
             self._size = size
         return self.address
 

@@ -51,7 +51,7 @@ def test_the_library_itself_refuses_such_values() -> None:
     cache = native(filled(SPEC, make_tokens(SPEC, 40)))
     rows = make_tokens(SPEC, 20)
     rows[0, 3, 1, 31] = np.nan
-    keys, values = (cache._floats(np.ascontiguousarray(part)) for part in rows)
+    keys, values = (cache._floats(np.ascontiguousarray(part), "rows") for part in rows)
     with pytest.raises(NonFiniteError, match="key is NaN") as caught:
         cache._call(cache._lib.kv_cache_append, cache._owned, 0, keys, values, 20)
     found = caught.value
