@@ -76,6 +76,7 @@ def main(arguments: Sequence[str]) -> int:
         def say(**line: Any) -> None:
             print(json.dumps(line), file=stream, flush=True)
 
+        say(loading=path)
         try:
             library = Library(Path(path))
         except KvassayError as error:

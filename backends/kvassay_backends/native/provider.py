@@ -14,6 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
+from kvassay.backend.trials import trial_seconds
 from kvassay.errors import UnavailableError
 from kvassay.protocol import Availability, Backend, BackendProvider, Status
 
@@ -23,9 +24,8 @@ from .kernel_backend import open_backend
 
 #: How a library that cannot be asked for its variants is listed: the one that all have.
 PORTABLE: Final = "scalar"
-#: For each thing that a library is asked in a child process; starting it has a limit of its own,
-#: since on a busy machine that takes longer than any answer.
-PROBE_SECONDS: Final = 60
+#: Starting the child process has a limit of its own, since on a busy machine that takes longer than
+#: any answer of a library.
 START_SECONDS: Final = 120
 _LOOK_AGAIN: Final = 0.2
 #: Environment variable with what was probed already, by file (JSON).
@@ -163,7 +163,7 @@ def _probed(path: Path, skip: list[str]) -> tuple[list[dict[str, Any]], str]:
 
 def _watch(child: subprocess.Popen[bytes], out: Path) -> str:
     """Wait until the child ends; kill it, and say so, where it writes no further line in time."""
-    written, limit = 0, START_SECONDS
+    written, limit = 0, float(START_SECONDS)
     deadline = time.monotonic() + limit
     while True:
         try:
@@ -172,12 +172,12 @@ def _watch(child: subprocess.Popen[bytes], out: Path) -> str:
         except subprocess.TimeoutExpired:
             size = out.stat().st_size
             if size != written:
-                written, limit = size, PROBE_SECONDS
+                written, limit = size, trial_seconds()
                 deadline = time.monotonic() + limit
             elif time.monotonic() > deadline:
                 child.kill()
                 child.wait()
-                return f"did not finish within {limit} s"
+                return f"did not finish within {limit:g} s"
 
 
 def _cause_of_death(status: int, said: Path) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import math
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields
@@ -39,14 +41,20 @@ STAGING: Final = 256 * 1024
 #: Of the block that is kept for errors and small results.
 _ERROR: Final = 256
 _RESULTS: Final = 64
+#: Ticks of the engine that never come.
+_NEVER: Final = 1 << 62
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What an instance may use: bytes of linear memory, and instructions a call (metered ones)."""
+    """What an instance may use: bytes of linear memory and, if it is metered, instructions a call
+    and `seconds` from `start`, a monotonic time. Instructions alone are no limit: one that grows
+    memory may take as long as thousands of others."""
 
     memory: int = 4 << 30
     fuel: int = 1 << 62
+    seconds: float = math.inf
+    start: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -101,6 +109,8 @@ class Instance:
         #: Instructions executed so far, where the module counts them.
         self.spent = 0
         self._store = self._wasmtime.Store(engine(module.metered))
+        if module.metered:
+            self._store.set_epoch_deadline(_NEVER)
         self._store.set_limits(memory_size=self.limits.memory, instances=1, memories=1, tables=8)
         with self._faults("instantiation"):
             started = self._wasmtime.Instance(self._store, module.compiled, [])
@@ -184,7 +194,8 @@ class Instance:
         if self.module.metered:
             self._store.set_fuel(self.limits.fuel)
         try:
-            yield
+            with self._timed(doing):
+                yield
         except self._wasmtime.Trap as trap:
             raise self._ended(self._trapped(doing, trap)) from None
         except self._wasmtime.WasmtimeError as error:
@@ -197,7 +208,31 @@ class Instance:
             if self.module.metered:
                 self.spent += self.limits.fuel - self._store.get_fuel()
 
+    @contextmanager
+    def _timed(self, doing: str) -> Iterator[None]:
+        """Interrupt what runs when the instance's time is over."""
+        if self.limits.seconds == math.inf:
+            yield
+            return
+        left = self.limits.start + self.limits.seconds - time.monotonic()
+        if left <= 0:
+            raise self._late(doing)
+        self._store.set_epoch_deadline(1)
+        timer = threading.Timer(left, engine(True).increment_epoch)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+            self._store.set_epoch_deadline(_NEVER)
+
+    def _late(self, doing: str) -> ModuleFault:
+        return ModuleFault(f"{doing}: did not end within {self.limits.seconds:g} s", kind="fuel")
+
     def _trapped(self, doing: str, trap: Any) -> ModuleFault:
+        if trap.trap_code == self._wasmtime.TrapCode.INTERRUPT:
+            return self._late(doing)
         if trap.trap_code == self._wasmtime.TrapCode.OUT_OF_FUEL:
             return ModuleFault(
                 f"{doing}: did not end within {self.limits.fuel:,} instructions", kind="fuel"

@@ -61,10 +61,12 @@ def load_wasmtime() -> Any:
 
 @cache
 def engine(metered: bool) -> wasmtime.Engine:
-    """The engine of this process; a metered one counts instructions, which costs some speed."""
+    """The engine of this process; a metered one counts instructions and may be
+    interrupted, which costs some speed."""
     package = load_wasmtime()
     config = package.Config()
     config.consume_fuel = metered
+    config.epoch_interruption = metered
     made: wasmtime.Engine = package.Engine(config)
     atexit.register(made.close)  # left to the interpreter's end, it would outlive its own package
     atexit.register(_compile.cache_clear)  # and before it what it compiled

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Final
 
+from kvassay.backend.trials import trial_seconds
 from kvassay.errors import KvassayError, UnavailableError
 from kvassay.protocol import Availability, Backend, BackendProvider
 
@@ -79,13 +82,14 @@ class OneModuleProvider(BackendProvider):
 
     def _find(self) -> dict[str, Availability]:
         try:
-            names = Instance(self._module, TRIAL).variants
+            module = self._module  # compiled before its time begins
+            names = Instance(module, _trial()).variants
         except KvassayError as error:
             return {PORTABLE: Availability("broken", str(error))}
         return {name: self._try(name) for name in reversed(names)}
 
     def _try(self, variant: str) -> Availability:
-        return _tried(lambda: open_backend(self.name, self._module, variant, TRIAL))
+        return _tried(lambda: open_backend(self.name, self._module, variant, _trial()))
 
     @cached_property
     def _module(self) -> Module:
@@ -93,6 +97,10 @@ class OneModuleProvider(BackendProvider):
 
     def load(self, variant: str) -> Backend:
         return open_backend(self.name, self._module, variant, SANDBOX)
+
+
+def _trial() -> Limits:
+    return replace(TRIAL, seconds=trial_seconds(), start=time.monotonic())
 
 
 def _fresh_record() -> WasmRecord:

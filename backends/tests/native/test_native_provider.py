@@ -6,6 +6,7 @@ from typing import Any, Protocol
 import pytest
 from native_tools import BUILT, NATIVE, add, compile_c, make_queries, make_spec, make_tokens
 
+from kvassay.backend.trials import trials_within
 from kvassay.errors import UnavailableError
 from kvassay.protocol import Availability
 from kvassay_backends.native import LibraryBackendProvider, abi, backend, build_info, provider
@@ -152,24 +153,19 @@ def test_a_library_without_the_functions(wrap: Wrap) -> None:
     assert "does not export kv_" in state.reason
 
 
-def test_a_library_that_hangs(wrap: Wrap, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(provider, "PROBE_SECONDS", 1)  # counted from when a variant is tried
-    states = wrap(HANGS).variants()
+def test_a_library_that_hangs(wrap: Wrap) -> None:
+    with trials_within(1):  # counted from when a variant is tried
+        states = wrap(HANGS).variants()
     assert set(states.values()) == {Availability("broken", "did not finish within 1 s")}
     own = LibraryBackendProvider("native").variants()  # without those that only an emulator runs
     assert set(states) == set(own)  # each was given its own time
 
 
-def test_a_library_that_hangs_when_it_is_loaded(
-    wrap: Wrap, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(provider, "START_SECONDS", 1)
-    states = wrap(
-        "#include <unistd.h>\n__attribute__((constructor)) static void c(void) {pause();}"
-    )
-    assert dict(states.variants()) == {
-        "scalar": Availability("broken", "did not finish within 1 s")
-    }
+def test_a_library_that_hangs_when_it_is_loaded(wrap: Wrap) -> None:
+    found = wrap("#include <unistd.h>\n__attribute__((constructor)) static void c(void) {pause();}")
+    with trials_within(1):
+        states = dict(found.variants())
+    assert states == {"scalar": Availability("broken", "did not finish within 1 s")}
 
 
 def test_one_variant_crashes_and_the_others_are_used(wrap: Wrap) -> None:

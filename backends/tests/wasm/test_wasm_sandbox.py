@@ -143,6 +143,18 @@ def test_more_memory_than_the_cap_from_the_start(tmp_path: Path) -> None:
         Instance(Module.open(path), Limits(memory=65536))
 
 
+@pytest.mark.parametrize("name", ["slow growth", "loop"])
+def test_the_trial_obeys_the_timeout(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KVASSAY_PROBED", "{}")
+    path = make(tmp_path, name)
+    status = run(["gate", "--wasm", str(path), "--timeout", "1", "--json", str(tmp_path / "r")])
+    said = " ".join(capsys.readouterr().out.split())
+    assert status == 1
+    assert "ModuleFault: kv_cache_append: did not end within 1 s" in said
+
+
 @pytest.mark.parametrize("name", ["trap", "growth"])
 def test_the_gate_rejects_it_with_the_reason(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -174,6 +186,6 @@ def test_the_modules_of_this_project_pass_the_trial() -> None:
 
 def test_every_fault_is_tried() -> None:
     assert set(FAULTS) == {
-        *("trap", "loop", "growth"),
+        *("trap", "loop", "growth", "slow growth"),
         *("lying allocator", "lying info", "lying dump", "lying length"),
     }

@@ -87,7 +87,7 @@ def gate(
     measuring.check_judge_named(judge_named, preset)
     if quick and depth:
         raise KvassayError("--quick and --depth contradict each other: give one of them")
-    named, rejected = measuring.named_backends(backend, library, wasm)
+    named, rejected = measuring.named_backends(backend, library, wasm, timeout)
     targets = tuple(one.target for one in rejected)
     if named or not rejected:
         targets += choose_targets(named, variant or [], best_only=quick or not named)
@@ -144,7 +144,7 @@ def suite_command(name: str) -> Callable[..., int]:
         if resume and not json:
             raise KvassayError("--resume takes up a file of records: name it with --json")
         measuring.check_judge_named(judge_named, preset)
-        named, rejected = measuring.named_backends(backend, library, wasm)
+        named, rejected = measuring.named_backends(backend, library, wasm, timeout)
         targets = tuple(one.target for one in rejected)
         if named or not rejected:
             targets += choose_targets(named, variant or [], emulated=suite.emulated_too)

@@ -36,6 +36,10 @@ FAULTS: Final = {
     "lying info": {"kv_get_info": "i32.const -16"},
     "lying dump": {"kv_cache_dump_bytes": "local.get 1 i64.const -1 i64.store i32.const 0"},
     "lying length": {"kv_cache_length": "i64.const 0x7fffffffffff"},
+    "slow growth": {  # within its memory and its instructions, if not within its time
+        "kv_cache_append": """(loop $again (drop (memory.grow (i32.const 1))) (br $again))
+            i32.const 0"""
+    },
     "growth": {
         "kv_cache_append": """(loop $again
             (br_if $again (i32.ne (memory.grow (i32.const 16)) (i32.const -1))))

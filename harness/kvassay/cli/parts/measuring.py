@@ -10,6 +10,7 @@ from pathlib import Path
 
 import typer
 
+from ...backend.trials import trials_within
 from ...errors import KvassayError
 from ...judging.evidence import end_record, read_run
 from ...judging.gate import Judgement, Question, judge
@@ -76,10 +77,14 @@ def check_judge_named(judge_named: bool, preset: list[str] | None) -> None:
 
 
 def named_backends(
-    backend: list[str] | None, library: list[Path] | None, wasm: list[Path] | None
+    backend: list[str] | None,
+    library: list[Path] | None,
+    wasm: list[Path] | None,
+    timeout: float,
 ) -> tuple[list[str], list[Rejected]]:
     """The backends that are named, by whichever door, and what of them failed at it."""
-    files, rejected = try_files({"library": library or (), "wasm": wasm or ()})
+    with trials_within(timeout):
+        files, rejected = try_files({"library": library or (), "wasm": wasm or ()})
     return [*(backend or ()), *files], rejected
 
 
