@@ -201,7 +201,7 @@ def _protect() -> Callable[..., int] | None:
         return None
     function = ctypes.CDLL(None, use_errno=True).mprotect
     function.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
-    return function  # type: ignore[no-any-return]
+    return function
 
 
 def _forbid(address: int) -> None:
