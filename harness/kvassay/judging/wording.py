@@ -70,9 +70,10 @@ def _how(status: str, reason: str, tasks: int) -> str:
 
 
 def describe(record: Record) -> str:
-    """A record in one line."""
-    error = record.detail.get("error")
+    """A record in one line: its error, or its figure and what its suite says that it found."""
+    error, finding = (record.detail.get(name) for name in ("error", "finding"))
     measured = f"{figure(record.value)} {record.unit}, n = {record.comparisons:,}"
+    measured += f": {finding}" if finding else ""
     return f"{owner(record)}: {error or measured}"
 
 

@@ -16,6 +16,7 @@ from planted.libraries import PLANTED, Fault
 
 from kvassay.cli.parts.files import try_files
 from kvassay.judging.gate import Question, judge
+from kvassay.judging.wording import describe
 from kvassay.suite import Target
 
 SOURCE = Path(__file__).parents[1] / "planted" / "faulty.c"
@@ -74,6 +75,8 @@ def test_rejected_by_the_rule_meant_for_it(
     assert fault.rule in verdict.named("reject"), tell(verdict)
     (meant,) = (o for o in verdict.outcomes if o.rule.name == fault.rule)
     assert re.search(fault.tells, evidence(meant), re.DOTALL), evidence(meant)
+    if fault.probe in (libraries.OUTSIDE, libraries.BEYOND):  # reports say it, not the file alone
+        assert re.search(fault.tells, describe(meant.records[0]), re.DOTALL)
 
 
 #: Without a fault, as a whole cache and as kernels.

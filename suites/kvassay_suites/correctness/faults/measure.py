@@ -41,6 +41,7 @@ def measure(backend: str, variant: str, number: int) -> list[Record]:
                 "case": ". Expected: ".join(described(one)),
                 "expected, and found": find.failures[:_TOLD],
                 "failed": len(find.failures),
+                **({"finding": find.failures[0]} if find.failures else {}),
             },
         )
     ]
