@@ -3,8 +3,8 @@
 
 #include <stddef.h>
 
-#include "../core/bits.h"
-#include "../core/crc32.h"
+#include "core/base/bits.h"
+#include "core/base/crc32.h"
 
 /* Everything before the pages; offsets only, with data NULL. */
 static uint64_t place(const kv_plan *plan, uint8_t *data, kv_block *block) {

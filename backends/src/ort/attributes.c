@@ -1,7 +1,7 @@
 /* A node's attributes: the spec, the identity, the variant and the threads, checked when the session is made. */
 #include "node.h"
 
-#include "../core/bits.h"
+#include "core/base/bits.h"
 
 /* 1 if the attribute was read, 0 if it is absent; any other type than the one asked for is refused. */
 typedef enum found { ABSENT, FOUND, OTHER_TYPE } found;

@@ -1,7 +1,7 @@
 /* Sums at the edge of their integers: all summands at their largest, both signs, the longest rows. */
 #include "kernels_support.h"
 
-#include "../core/variants.h"
+#include "core/dispatch/variants.h"
 
 static const kv_kernels *K;
 
@@ -103,7 +103,7 @@ static void bounds(void) {
 
 int main(void) {
   static const uint8_t modes[] = {0x14, 0x15, 0x16, 0x17, 0x18, 0x34, 0x36, 0x38};
-  K = kv_variants[KV_VARIANT_SCALAR].kernels;
+  K = kv_variants[KV_VARIANT_scalar].kernels;
   for (size_t i = 0; i < sizeof modes; i++)
     for (int largest = 0; largest < 2; largest++) {
       keys(modes[i], largest, 1);

@@ -3,11 +3,11 @@
 
 #include <math.h>
 
-#include "../core/crc32.h"
-#include "../core/crc32_table.h"
-#include "../core/scale.h"
-#include "../core/sums.h"
-#include "../core/variants.h"
+#include "core/base/crc32.h"
+#include "core/base/crc32_table.h"
+#include "core/base/scale.h"
+#include "core/base/sums.h"
+#include "core/dispatch/variants.h"
 
 /* The value of a binary16, from its definition, in binary64. */
 static double half_value(uint32_t h) {
@@ -69,7 +69,7 @@ static void contraction(const kv_kernels *k) {
   CHECK(t == product - 1);
   memcpy(minus + 16, near, 32);
   k->weighted(p, 2, 1, 16, (const uint8_t *)minus, 32, 2, acc, &ran);
-  CHECK(acc[0] == product - 1 && ran == 1u << KV_VARIANT_SCALAR);
+  CHECK(acc[0] == product - 1 && ran == 1u << KV_VARIANT_scalar);
 }
 
 /* The float steps around the integer sums, on a vector's worth of equal numbers. */
@@ -157,7 +157,7 @@ static void log_scales(void) {
 }
 
 int main(void) {
-  const kv_kernels *k = kv_variants[KV_VARIANT_SCALAR].kernels;
+  const kv_kernels *k = kv_variants[KV_VARIANT_scalar].kernels;
   halves();
   half_rounding();
   rounding();

@@ -1,7 +1,7 @@
 /* Pages from outside: any flipped bit, any cut, any field of another cache is refused. */
 #include "kernels_support.h"
 
-#include "../core/crc32.h"
+#include "core/base/crc32.h"
 
 static const kv_page_id ID = {11, 22, 33, 3, 5};
 

@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../core/bits.h"
-#include "../core/plan.h"
+#include "core/base/bits.h"
+#include "core/plan/plan.h"
 #include "kvassay.h"
 
 static unsigned long long checks_done;

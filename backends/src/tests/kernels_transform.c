@@ -1,11 +1,11 @@
 /* The transform: orthogonal up to its gain, exactly, for every head dim; a permutation; seeded. */
 #include "kernels_support.h"
 
-#include "../core/transform.h"
-#include "../core/variants.h"
+#include "core/base/transform.h"
+#include "core/dispatch/variants.h"
 
 static void inverse(const kv_transform *t, uint32_t gain) {
-  const kv_kernels *k = kv_variants[KV_VARIANT_SCALAR].kernels;
+  const kv_kernels *k = kv_variants[KV_VARIANT_scalar].kernels;
   const uint32_t d = t->head_dim;
   float x[2 * KV_MAX_DIM], y[2 * KV_MAX_DIM];
   uint64_t state = d;
@@ -22,12 +22,12 @@ static void inverse(const kv_transform *t, uint32_t gain) {
   CHECK(after == before * (double)(1ull << gain));
   k->inverse(t, y, 2, &ran);
   for (uint32_t c = 0; c < 2 * d; c++) CHECK(y[c] == x[c] * (float)(1u << gain));
-  CHECK(ran == 1u << KV_VARIANT_SCALAR);
+  CHECK(ran == 1u << KV_VARIANT_scalar);
 }
 
 /* The transpose: <T e_i, e_j> = <e_i, T' e_j>. */
 static void transpose(const kv_transform *t) {
-  const kv_kernels *k = kv_variants[KV_VARIANT_SCALAR].kernels;
+  const kv_kernels *k = kv_variants[KV_VARIANT_scalar].kernels;
   const uint32_t d = t->head_dim;
   float *forward = block(d * d * sizeof *forward), *back = block(d * d * sizeof *back);
   uint32_t ran = 0;

@@ -173,7 +173,7 @@ static void windows(uint8_t mode, uint32_t d) {
 
 static void test(const kv_kernels *k, uint32_t variant_bit) {
   uint64_t random = 1;
-  S = kv_variants[KV_VARIANT_SCALAR].kernels;
+  S = kv_variants[KV_VARIANT_scalar].kernels;
   K = k;
   bit = variant_bit;
   for (uint32_t i = 0; i < sizeof MODES; i++) {
@@ -185,6 +185,8 @@ static void test(const kv_kernels *k, uint32_t variant_bit) {
   shapes(&random, NULL);
 }
 
-#ifndef KV_EMULATE
+#ifdef KV_EMULATE
+static void test_emulated(const kv_kernels *k, uint32_t variant_bit) { test(k, variant_bit); }
+#else
 int main(void) { return for_each_variant("kernels_variants", test); }
 #endif

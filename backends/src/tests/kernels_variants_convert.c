@@ -213,7 +213,7 @@ static void encoders(uint64_t *random) {
 
 static void test(const kv_kernels *k, uint32_t variant_bit) {
   uint64_t random = 3;
-  S = kv_variants[KV_VARIANT_SCALAR].kernels;
+  S = kv_variants[KV_VARIANT_scalar].kernels;
   K = k;
   bit = variant_bit;
   roundings();

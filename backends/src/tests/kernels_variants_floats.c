@@ -2,7 +2,7 @@
  * Any length, subnormals, ties, and the cases that a fused or reordered operation would change. */
 #include "variants_support.h"
 
-#include "../core/sums.h"
+#include "core/base/sums.h"
 
 static const kv_kernels *S, *K;
 static uint32_t bit;
@@ -335,7 +335,7 @@ static void contraction(void) {
 
 static void test(const kv_kernels *k, uint32_t variant_bit) {
   uint64_t random = 2;
-  S = kv_variants[KV_VARIANT_SCALAR].kernels;
+  S = kv_variants[KV_VARIANT_scalar].kernels;
   K = k;
   bit = variant_bit;
   for (uint32_t kind = 0; kind < KINDS; kind++) {

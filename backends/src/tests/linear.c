@@ -4,8 +4,8 @@
 
 #include <math.h>
 
-#include "../core/cpu.h"
-#include "../linear/linear.h"
+#include "core/dispatch/cpu.h"
+#include "linear/linear.h"
 
 enum { GROUPS = 3, BLOCKS = 3, TOKENS = 6, COLUMNS = BLOCKS * 32, ROWS = GROUPS * 8 };
 

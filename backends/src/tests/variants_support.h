@@ -10,8 +10,8 @@
 #include <unistd.h>
 #endif
 
-#include "../core/fpenv.h"
-#include "../core/variants.h"
+#include "core/base/fpenv.h"
+#include "core/dispatch/variants.h"
 
 #define GUARDED_BUFFERS 8
 #define GUARDED_BYTES (4u << 20)
@@ -61,7 +61,7 @@ static inline int for_each_variant(const char *name, void (*test)(const kv_kerne
   uint32_t tested = 0, refused = 0;
   for (uint32_t v = 0; v < KV_VARIANTS; v++) {
     const char *missing = kv_variants[v].missing();
-    if (v == KV_VARIANT_SCALAR) continue;
+    if (v == KV_VARIANT_scalar) continue;
     if (missing) {
       printf("%s: variant %s not run: this CPU lacks %s\n", name, kv_variants[v].name, missing);
       refused += (uint32_t)required(kv_variants[v].name);
