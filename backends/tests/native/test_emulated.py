@@ -83,7 +83,7 @@ def test_a_server_of_other_sources_does_not_run(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(build_info, "source_digest", lambda folders: "another")
     state = provider.foreign_variants()[RUNNING[0]]
     assert (state.status, state.runs) == ("not-built", False)
-    assert "built from other sources; run: python backends/cross_build.py emulated" in state.reason
+    assert "built from other sources; run: python backends/build/cross.py emulated" in state.reason
 
 
 @emulated
