@@ -1,6 +1,7 @@
 /* Writing a dump. */
 #include "dump.h"
 
+#include <stddef.h>
 #include <string.h>
 
 #include "core/base/bits.h"
@@ -26,17 +27,14 @@ kv_section kv_section_at(const kv_layer_spec *spec, uint64_t page_bytes, uint64_
 
 uint64_t kv_dump_records(uint64_t identity_bytes) { return kv_add(KV_DUMP_HEADER, kv_align_up(identity_bytes, 16)); }
 
+/* A record begins with the spec as it is: little endian, without padding, `reserved` 0. */
+#define KV_SPEC_BYTES 40u
+_Static_assert(sizeof(kv_layer_spec) == KV_SPEC_BYTES && offsetof(kv_layer_spec, key_mode) == 8 &&
+                   offsetof(kv_layer_spec, window) == 16 && offsetof(kv_layer_spec, seed) == 32,
+               "docs/page-format.md, \"Dump\"");
+
 void kv_dump_write_record(const kv_layer_spec *spec, uint64_t length, const kv_section *section, uint8_t *record) {
-  const uint16_t shape[4] = {spec->kv_heads, spec->query_heads, spec->head_dim, spec->page_tokens};
-  const uint8_t codec[8] = {spec->key_mode,   spec->value_mode, spec->key_centre, spec->value_centre,
-                            spec->scale_kind, spec->rounds,     0,                0};
-  for (int i = 0; i < 4; i++) kv_store16(record + 2 * i, shape[i]);
-  memcpy(record + 8, codec, 8);
-  kv_store32(record + 16, spec->window);
-  kv_store32(record + 20, spec->sinks);
-  kv_store32(record + 24, spec->span);
-  kv_store32(record + 28, kv_bits(spec->softmax_scale));
-  kv_store64(record + 32, spec->seed);
+  memcpy(record, spec, KV_SPEC_BYTES);
   kv_store64(record + 40, length);
   kv_store32(record + 48, (uint32_t)section->first_page);
   kv_store32(record + 52, (uint32_t)section->page_count);

@@ -4,6 +4,7 @@
 
 #include "core/base/bits.h"
 #include "core/base/crc32.h"
+#include "core/plan/fields.h"
 #include "dump.h"
 
 /* ---- the front: header, identity, layer records ---- */
@@ -54,16 +55,7 @@ static int32_t check_identity(const owner *expected, const uint8_t *file, uint64
   return check_zero(file, KV_DUMP_HEADER + size, records, "after the identity text", error);
 }
 
-/* Fields of a record that repeat the spec, in its order. */
-static const struct {
-  const char *name;
-  uint32_t offset, bytes;
-} RECORD_FIELDS[] = {
-    {"kv_heads", 0, 2},   {"query_heads", 2, 2},  {"head_dim", 4, 2},      {"page_tokens", 6, 2}, {"keys", 8, 1},
-    {"values", 9, 1},     {"key_centre", 10, 1},  {"value_centre", 11, 1}, {"scale", 12, 1},      {"rounds", 13, 1},
-    {"window", 16, 4},    {"sinks", 20, 4},       {"span", 24, 4},         {"softmax_scale", 28, 4},
-    {"seed", 32, 8},
-};
+static const kv_spec_field RECORD_FIELDS[] = KV_SPEC_FIELDS;
 
 static int32_t check_record(const uint8_t *found, const uint8_t *expected, uint32_t layer, kv_error *error) {
   for (size_t i = 0; i < sizeof RECORD_FIELDS / sizeof *RECORD_FIELDS; i++) {

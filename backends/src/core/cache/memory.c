@@ -1,11 +1,7 @@
 /* Sizes, errors and counted allocation. */
 #include "cache.h"
 
-#if defined(__wasm__)
-#include "wasm/arena.h"
-#else
-#include <stdlib.h>
-#endif
+#include "core/base/memory.h"
 
 uint64_t kv_add(uint64_t a, uint64_t b) { return a > UINT64_MAX - b ? UINT64_MAX : a + b; }
 
@@ -35,26 +31,12 @@ int32_t kv_usable_layer(const kv_cache *cache, uint32_t layer, kv_error *error) 
 
 static void *default_allocate(void *context, uint64_t bytes) {
   (void)context;
-#if defined(__wasm__)
-  return kv_arena_take(bytes);
-#elif defined(_WIN32)
-  return _aligned_malloc((size_t)bytes, 64);
-#else
-  return aligned_alloc(64, (size_t)kv_align_up(bytes, 64));
-#endif
+  return kv_memory_take(bytes);
 }
 
 static void default_release(void *context, void *pointer, uint64_t bytes) {
   (void)context;
-#if defined(__wasm__)
-  kv_arena_give_back(pointer, bytes);
-#elif defined(_WIN32)
-  (void)bytes;
-  _aligned_free(pointer);
-#else
-  (void)bytes;
-  free(pointer);
-#endif
+  kv_memory_give_back(pointer, bytes);
 }
 
 const kv_allocator kv_default_allocator = {NULL, default_allocate, default_release};
