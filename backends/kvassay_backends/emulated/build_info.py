@@ -10,7 +10,7 @@ from ..native.build_info import NATIVE_FOLDERS, RECORD_NAME, BuildRecord, source
 
 LIBRARY_DIR: Final = Path(__file__).resolve().with_name("_lib")
 FOLDERS: Final = (*NATIVE_FOLDERS, "server")
-BUILD: Final = "python backends/cross_build.py emulated"
+BUILD: Final = "python backends/build/cross.py emulated"
 
 
 def build_record() -> BuildRecord | None:

@@ -15,6 +15,7 @@ from typing import Any, Final
 from kvassay.errors import KvassayError, UnavailableError
 from kvassay.protocol import Availability, Backend
 
+from ..native.isas import ISAS
 from ..native.probe import exercise
 from ..native.provider import once_a_file
 from . import build_info
@@ -23,8 +24,8 @@ from .link import Command, Link
 
 #: Beside scalar, by processor family and from best to most portable.
 VARIANTS: Final[Mapping[str, tuple[str, ...]]] = {
-    "x86_64": ("avx512vnni", "avx512", "avx2"),
-    "aarch64": ("neondot", "neon"),
+    family: tuple(name for name in reversed(ISAS[family]) if name != "scalar")
+    for family in ("x86_64", "aarch64")
 }
 _FAMILIES: Final = {"x86_64": "x86_64", "AMD64": "x86_64", "aarch64": "aarch64", "arm64": "aarch64"}
 _SYSTEM: Final = {"x86_64": "x86-64", "aarch64": "aarch64"}

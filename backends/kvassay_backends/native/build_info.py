@@ -26,7 +26,8 @@ WASM_KERNELS = ("simd128", "relaxed")
 
 _BACKENDS = Path(__file__).resolve().parents[2]
 SOURCE_DIR = _BACKENDS / "src"
-RECIPE = _BACKENDS / "hatch_build.py"
+RECIPE = _BACKENDS / "build"
+ISAS = Path(__file__).with_name("isas.py")
 
 
 class BuildRecord(TypedDict):
@@ -53,13 +54,13 @@ def source_digest(
 ) -> str | None:
     """SHA-256 (hex) of everything a build is made from, or None where there are no sources.
 
-    It covers the build recipe (flags live there) and the C files of `folders` but those of the
-    instruction sets `left_out`: for each file its path below the source folder, its length and its
-    bytes, in the order of the paths.
+    It covers the build recipe (every file of `build`, and the instruction sets) and the C files of
+    `folders` but those of the instruction sets `left_out`: for each file its path below the source
+    folder, its length and its bytes, in the order of the paths.
     """
-    if not (SOURCE_DIR / "include" / HEADER_NAME).is_file() or not RECIPE.is_file():
+    if not (SOURCE_DIR / "include" / HEADER_NAME).is_file() or not RECIPE.is_dir():
         return None
-    named = {"": RECIPE}
+    named = {f"build/{path.name}": path for path in (*RECIPE.glob("*.py"), ISAS)}
     for folder in folders:
         for path in (SOURCE_DIR / folder).rglob("*.[ch]"):
             if path.stem.partition("_")[0] not in left_out:

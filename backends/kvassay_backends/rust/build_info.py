@@ -12,12 +12,12 @@ LIBRARY_DIR = Path(__file__).resolve().with_name("_lib")
 RECORD_NAME = "build.json"
 _BACKENDS = Path(__file__).resolve().parents[2]
 SOURCE_DIR = _BACKENDS / "src" / "rust"
-RECIPE = _BACKENDS / "rust_build.py"
+RECIPE = _BACKENDS / "build" / "rust.py"
 BUILD = "python backends/hatch_build.py rust"
 #: The same library for aarch64, in the server that an emulator runs.
 SERVER_DIR = LIBRARY_DIR / "aarch64"
-SERVER_RECIPE = _BACKENDS / "rust_server.py"
-BUILD_SERVER = "python backends/rust_server.py"
+SERVER_RECIPE = RECIPE.with_name("rust_server.py")
+BUILD_SERVER = "python backends/build/rust_server.py"
 
 
 class RustRecord(TypedDict, total=False):

@@ -2,7 +2,7 @@
 #include <onnxruntime_c_api.h>
 
 #define KV_ORT_OFFICIAL
-#include "../ort/abi.h"
+#include "ort/abi.h"
 
 _Static_assert(ORT_API_VERSION >= KV_ORT_API, "a header older than the interface that is asked for");
 

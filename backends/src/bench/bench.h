@@ -8,8 +8,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "../core/bits.h"
-#include "../core/variants.h"
+#include "core/base/bits.h"
+#include "core/dispatch/variants.h"
 
 static inline double now(void) { /* ns of CPU time */
   struct timespec t;

@@ -1,9 +1,9 @@
 /* For measurement only: what the host times, in loops long enough for its clock, and what quantized attention is compared
  * with. `plain32` and `plain16` are attention over float and fp16 tokens, written for the same engine as well as we can:
  * keys and values of a head lie together, every number that is loaded serves four query heads, softmax is done by blocks,
- * without the order of operations that the numeric contract asks for. Built by backends/wasm_bench.py. */
-#include "core/bits.h"
-#include "core/variants.h"
+ * without the order of operations that the numeric contract asks for. Built by backends/bench/modules.py. */
+#include "core/base/bits.h"
+#include "core/dispatch/variants.h"
 
 #define EXPORT(name) __attribute__((export_name(#name))) name
 #define ALWAYS static inline __attribute__((always_inline))

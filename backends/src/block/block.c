@@ -3,8 +3,9 @@
 
 #include <stddef.h>
 
-#include "../core/bits.h"
-#include "../core/crc32.h"
+#include "core/base/bits.h"
+#include "core/base/crc32.h"
+#include "core/plan/fields.h"
 
 /* Everything before the pages; offsets only, with data NULL. */
 static uint64_t place(const kv_plan *plan, uint8_t *data, kv_block *block) {
@@ -66,25 +67,13 @@ static int32_t check_identity(const kv_block_header *have, const kv_block_header
 }
 
 static const char *spec_difference(const kv_layer_spec *a, const kv_layer_spec *b) {
-#define DIFFERS(field) \
-  if (a->field != b->field) return #field
-  DIFFERS(kv_heads);
-  DIFFERS(query_heads);
-  DIFFERS(head_dim);
-  DIFFERS(page_tokens);
-  DIFFERS(key_mode);
-  DIFFERS(value_mode);
-  DIFFERS(key_centre);
-  DIFFERS(value_centre);
-  DIFFERS(scale_kind);
-  DIFFERS(rounds);
-  DIFFERS(reserved);
-  DIFFERS(window);
-  DIFFERS(sinks);
-  DIFFERS(span);
-  DIFFERS(seed);
+#define DIFFERS(field, name) \
+  if (__builtin_memcmp(&a->field, &b->field, sizeof a->field)) return #field;
+#define NUMBER_DIFFERS(field, name, least, most, fallback) DIFFERS(field, name)
+  KV_EACH_SPEC_FIELD(NUMBER_DIFFERS, DIFFERS)
+#undef NUMBER_DIFFERS
 #undef DIFFERS
-  return kv_bits(a->softmax_scale) != kv_bits(b->softmax_scale) ? "softmax_scale" : 0;
+  return a->reserved != b->reserved ? "reserved" : 0;
 }
 
 static kv_block_header fresh(const kv_block *block, uint64_t bytes) {

@@ -7,9 +7,9 @@
 #ifndef KVASSAY_BLOCK_BLOCK_H
 #define KVASSAY_BLOCK_BLOCK_H
 
-#include "../include/kvassay_block.h"
-#include "../core/cache.h"
-#include "../core/plan.h"
+#include "kvassay_block.h"
+#include "core/cache/cache.h"
+#include "core/plan/plan.h"
 
 #define KV_BLOCK_MAGIC 0x4b42564bu /* "KVBK" */
 #define KV_BLOCK_HEADER 128u

@@ -1,7 +1,7 @@
 /* Append to a block and cut it: as in core/cache_append.c and core/cache_edit.c, but room is what the block has. */
-#include "../core/fpenv.h"
-#include "../core/page_encode.h"
-#include "../core/scratch.h"
+#include "core/base/fpenv.h"
+#include "core/page/encode.h"
+#include "core/plan/scratch.h"
 #include "block.h"
 
 static int32_t check_room(const kv_block *block, uint64_t tokens, kv_error *error) {

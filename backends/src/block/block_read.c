@@ -1,6 +1,6 @@
 /* Calls that read a block, and the one that fills it from another state. */
-#include "../core/bits.h"
-#include "../core/scratch.h"
+#include "core/base/bits.h"
+#include "core/plan/scratch.h"
 #include "block.h"
 
 /* The caller's scratch ends with the pointers to the pages. */

@@ -7,22 +7,7 @@
 #include <immintrin.h>
 #endif
 
-#include "../core/bits.h"
-#include "each.h"
-
-/* The AVX-512 variants compile some of these files again: under their names, with their bits. */
-#ifndef KV_ISA
-#define KV_ISA avx2
-#define KV_ISA_BIT KV_VARIANT_AVX2
-#endif
-#define KV_PASTE(name, isa) kv_##name##_##isa
-#define KV_NAMED(name, isa) KV_PASTE(name, isa)
-#define KV_KERNEL(name) KV_NAMED(name, KV_ISA)
-#define KV_RAN(ran) (*(ran) |= 1u << KV_ISA_BIT)
-#define KV_DECLARE_ALL(isa) KV_DECLARE_KERNELS(isa)
-#define KV_TABLE_OF(isa) {KV_KERNEL_LIST(isa), .encode = kv_encode_##isa}
-
-KV_DECLARE_ALL(KV_ISA);
+#include "isa.h"
 
 /* Lanes [0, left) of eight: masked loads and stores touch no byte outside them. */
 static inline __m256i kv_first8(uint32_t left) {

@@ -1,4 +1,4 @@
-/* The NEON variants: ARMv8.0, and the signed dot product where KV_DOT is set. Never a fused multiply-add (vmla, vfma),
+/* The NEON variants: ARMv8.0, and the signed dot product where the compiler was told of it. Never a fused multiply-add (vmla, vfma),
  * since the contract rounds products before it adds them. Vector operations are those of the scalar files in the same
  * order; only integer sums are regrouped. */
 #ifndef KV_KERNELS_NEON_H
@@ -6,22 +6,7 @@
 
 #include <arm_neon.h>
 
-#include "../core/bits.h"
-#include "each.h"
-
-/* `neondot` compiles these files again, under its names and with its bits. */
-#ifndef KV_ISA
-#define KV_ISA neon
-#define KV_ISA_BIT KV_VARIANT_NEON
-#endif
-#define KV_PASTE(name, isa) kv_##name##_##isa
-#define KV_NAMED(name, isa) KV_PASTE(name, isa)
-#define KV_KERNEL(name) KV_NAMED(name, KV_ISA)
-#define KV_RAN(ran) (*(ran) |= 1u << KV_ISA_BIT)
-#define KV_DECLARE_ALL(isa) KV_DECLARE_KERNELS(isa)
-#define KV_TABLE_OF(isa) KV_KERNEL_TABLE(isa)
-
-KV_DECLARE_ALL(KV_ISA);
+#include "isa.h"
 
 /* Four numbers, or the `left` that there are and zeros: no byte beyond them is touched. */
 static inline float32x4_t kv_load4(const float *p, uint32_t left) {

@@ -7,21 +7,7 @@
 
 #include <wasm_simd128.h>
 
-#include "../core/bits.h"
-#include "each.h"
-
-#ifndef KV_ISA
-#define KV_ISA simd128
-#define KV_ISA_BIT KV_VARIANT_SIMD128
-#endif
-#define KV_PASTE(name, isa) kv_##name##_##isa
-#define KV_NAMED(name, isa) KV_PASTE(name, isa)
-#define KV_KERNEL(name) KV_NAMED(name, KV_ISA)
-#define KV_RAN(ran) (*(ran) |= 1u << KV_ISA_BIT)
-#define KV_DECLARE_ALL(isa) KV_DECLARE_KERNELS(isa)
-#define KV_TABLE_OF(isa) KV_KERNEL_TABLE(isa)
-
-KV_DECLARE_ALL(KV_ISA);
+#include "isa.h"
 
 #define KV_LOAD(p) wasm_v128_load(p)
 #define KV_STORE(p, x) wasm_v128_store(p, x)

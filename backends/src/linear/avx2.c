@@ -3,7 +3,7 @@
 
 #include <immintrin.h>
 
-#include "../core/bits.h"
+#include "core/base/bits.h"
 
 #define TOKENS 4u /* that share one unpacking of the weights */
 #define AHEAD 4096 /* bytes that are asked for in advance: rows are read once, from memory */

@@ -1,7 +1,7 @@
 /* The inputs' rounding, and products in plain C. */
 #include "linear.h"
 
-#include "../core/bits.h"
+#include "core/base/bits.h"
 
 #define SMALLEST 0x1p-100f /* blocks below are zeros: their reciprocal would not be a number */
 

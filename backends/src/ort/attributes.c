@@ -1,7 +1,8 @@
 /* A node's attributes: the spec, the identity, the variant and the threads, checked when the session is made. */
 #include "node.h"
 
-#include "../core/bits.h"
+#include "core/base/bits.h"
+#include "core/plan/fields.h"
 
 /* 1 if the attribute was read, 0 if it is absent; any other type than the one asked for is refused. */
 typedef enum found { ABSENT, FOUND, OTHER_TYPE } found;
@@ -77,14 +78,11 @@ typedef struct field {
   uint32_t offset, bytes;
 } field;
 
-#define SPEC(name, least, most, fallback) \
-  {#name, least, most, fallback, offsetof(kv_layer_spec, name), sizeof(((kv_layer_spec *)0)->name)}
+#define NUMBER(field, name, least, most, fallback) \
+  {#name, least, most, fallback, offsetof(kv_layer_spec, field), KV_FIELD_BYTES(field)},
+#define NAMED(field, name) /* read_names and read_scale */
 
-static const field fields[] = {
-    SPEC(kv_heads, 1, 65535, 0),         SPEC(query_heads, 1, 65535, 0),     SPEC(head_dim, 16, 576, 0),
-    SPEC(page_tokens, 16, 1024, 64),     SPEC(rounds, 1, 2, 2),              SPEC(window, 0, INT32_MAX, 0),
-    SPEC(sinks, 0, INT32_MAX, 0),        SPEC(span, 0, INT32_MAX, 0),        SPEC(seed, INT64_MIN, INT64_MAX, 0),
-};
+static const field fields[] = {KV_EACH_SPEC_FIELD(NUMBER, NAMED)};
 
 static int32_t read_numbers(const kv_node *node, const OrtKernelInfo *info, kv_layer_spec *spec, kv_error *error) {
   for (uint32_t i = 0; i < COUNT(fields); i++) {

@@ -1,9 +1,9 @@
 /* The operator Linear: inputs times a quantized matrix, eight rows beside each other (../linear/linear.h). */
 #include "linear.h"
 
-#include "../core/bits.h"
-#include "../core/cpu.h"
-#include "../linear/linear.h"
+#include "core/base/bits.h"
+#include "core/dispatch/cpu.h"
+#include "linear/linear.h"
 #include "tensor.h"
 
 #define TASKS_A_THREAD 4u /* so that a thread that was late leaves less undone */

@@ -1,6 +1,6 @@
 #include "node.h"
 
-#include "../core/bits.h"
+#include "core/base/bits.h"
 
 /* Sessions may be run by several threads at once: a run takes the idle workspace and puts it back, a second one at the
  * same time makes its own. It goes with the last node. */

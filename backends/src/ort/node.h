@@ -4,11 +4,11 @@
 
 #include <stdatomic.h>
 
-#include "../core/cache.h"
-#include "../core/fail.h"
-#include "../core/threads.h"
-#include "../include/kvassay_block.h"
-#include "../linear/linear.h"
+#include "core/cache/cache.h"
+#include "core/base/fail.h"
+#include "core/base/threads.h"
+#include "kvassay_block.h"
+#include "linear/linear.h"
 #include "abi.h"
 
 /* Scratch and threads of one run at a time. Nodes run one after the other, mostly: they share one that is idle. */

@@ -2,8 +2,8 @@
 #include "linear.h"
 #include "tensor.h"
 
-#include "../block/block.h"
-#include "../core/bits.h"
+#include "block/block.h"
+#include "core/base/bits.h"
 
 /* What all operators are given: blocks of bytes, and float rows [n][heads][head_dim] for each. */
 typedef struct run {

@@ -1,10 +1,10 @@
 /* Vectors to codes and scales. */
 #include "retrieval.h"
 
-#include "../core/bits.h"
-#include "../core/fail.h"
-#include "../core/fpenv.h"
-#include "../core/sums.h"
+#include "core/base/bits.h"
+#include "core/base/fail.h"
+#include "core/base/fpenv.h"
+#include "core/base/sums.h"
 
 #define STEP 16u
 

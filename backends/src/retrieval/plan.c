@@ -1,8 +1,8 @@
 #include "retrieval.h"
 
-#include "../core/bits.h"
-#include "../core/fail.h"
-#include "../core/variants.h"
+#include "core/base/bits.h"
+#include "core/base/fail.h"
+#include "core/dispatch/variants.h"
 
 #define STREAM 3u /* of the seed */
 

@@ -2,8 +2,8 @@
 #ifndef KV_RETRIEVAL_PLAN_H
 #define KV_RETRIEVAL_PLAN_H
 
-#include "../include/kvassay_retrieval.h"
-#include "../kernels/kernels.h"
+#include "kvassay_retrieval.h"
+#include "kernels/kernels.h"
 
 #define KV_RETRIEVAL_MAGIC 0x5654524bu /* "KRTV" */
 #define KV_RETRIEVAL_SLAB 512u         /* channels of a slab at most; below KV_MAX_DIM */

@@ -3,10 +3,10 @@
 
 #include "best.h"
 
-#include "../core/bits.h"
-#include "../core/fail.h"
-#include "../core/fpenv.h"
-#include "../core/sums.h"
+#include "core/base/bits.h"
+#include "core/base/fail.h"
+#include "core/base/fpenv.h"
+#include "core/base/sums.h"
 
 #define CHUNK_BYTES 32768u /* codes that several groups of queries read in turn */
 #define RUN 64u            /* scores that are looked at together */

@@ -4,11 +4,11 @@
 
 #include <math.h>
 
-#include "../decoder/activate.c"
-#include "../decoder/elementwise.c"
-#include "../decoder/matmul.c"
-#include "../decoder/matrix.c"
-#include "../decoder/uniform.c"
+#include "decoder/activate.c"
+#include "decoder/elementwise.c"
+#include "decoder/matmul.c"
+#include "decoder/matrix.c"
+#include "decoder/uniform.c"
 
 enum { ROWS = 7, COLUMNS = 96, TOKENS = 6 };
 

@@ -1,8 +1,6 @@
 /* Sums at the edge of their integers: all summands at their largest, both signs, the longest rows. */
 #include "kernels_support.h"
 
-#include "../core/variants.h"
-
 static const kv_kernels *K;
 
 static void fill_codes(const kv_codec *codec, uint32_t d, uint32_t tokens, int largest, uint8_t *codes) {
@@ -39,6 +37,7 @@ static void keys(uint8_t mode, int largest, int sign) {
     K->keyscan15(&codec, D, packed, TOKENS, q15, 2, out, TOKENS, &ran);
     for (int j = 0; j < 2 * TOKENS; j++) CHECK(out[j] == 16256 * expected);
   }
+  CHECK(is_forced(ran));
   free(codes);
   free(packed);
 }
@@ -61,6 +60,7 @@ static void values(uint8_t mode, int largest) {
     for (uint32_t c = 0; c < 3u * span->channels; c++) CHECK(out[c] == 16383 * (int64_t)TOKENS * edge(span, largest));
     run += (uint64_t)TOKENS * span->channels * span->bits / 8;
   }
+  CHECK(is_forced(ran));
   free(codes);
   free(packed);
   free(w);
@@ -98,12 +98,12 @@ static void bounds(void) {
   CHECK(K->query8(z, D, q, &ran) == 0 && q[0] == 0);
   CHECK(K->query15(z, step, D, q15, &ran) == 0 && q15[D - 1] == 0);
   memset(p, 0, sizeof p);
-  CHECK(K->weigh(p, su, D, w, &ran) == 0 && w[D - 1] == 0);
+  CHECK(K->weigh(p, su, D, w, &ran) == 0 && w[D - 1] == 0 && is_forced(ran));
 }
 
-int main(void) {
+static void test(void) {
   static const uint8_t modes[] = {0x14, 0x15, 0x16, 0x17, 0x18, 0x34, 0x36, 0x38};
-  K = kv_variants[KV_VARIANT_SCALAR].kernels;
+  K = forced.kernels;
   for (size_t i = 0; i < sizeof modes; i++)
     for (int largest = 0; largest < 2; largest++) {
       keys(modes[i], largest, 1);
@@ -111,5 +111,6 @@ int main(void) {
       values(modes[i], largest);
     }
   bounds();
-  return closing("kernels_extremes");
 }
+
+int main(void) { return for_each_variant("kernels_extremes", 0, test); }

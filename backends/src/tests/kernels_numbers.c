@@ -3,11 +3,11 @@
 
 #include <math.h>
 
-#include "../core/crc32.h"
-#include "../core/crc32_table.h"
-#include "../core/scale.h"
-#include "../core/sums.h"
-#include "../core/variants.h"
+#include "core/base/crc32.h"
+#include "core/base/crc32_table.h"
+#include "core/base/scale.h"
+#include "core/base/sums.h"
+#include "core/dispatch/variants.h"
 
 /* The value of a binary16, from its definition, in binary64. */
 static double half_value(uint32_t h) {
@@ -69,7 +69,7 @@ static void contraction(const kv_kernels *k) {
   CHECK(t == product - 1);
   memcpy(minus + 16, near, 32);
   k->weighted(p, 2, 1, 16, (const uint8_t *)minus, 32, 2, acc, &ran);
-  CHECK(acc[0] == product - 1 && ran == 1u << KV_VARIANT_SCALAR);
+  CHECK(acc[0] == product - 1 && is_forced(ran));
 }
 
 /* The float steps around the integer sums, on a vector's worth of equal numbers. */
@@ -97,13 +97,14 @@ static void contraction_of_steps(const kv_kernels *k) {
   for (int i = 0; i < 16; i++) one[i] = 8193; /* (2^13 + 1)(1 - 2^-13) = 2^13 - 2^-13 rounds to 2^13 */
   k->affine_logits(one, 16, BELOW, -8192, t, &ran);
   for (int i = 0; i < 16; i++) CHECK(t[i] == 0);
+  CHECK(is_forced(ran));
 }
 
 static float ex2(const kv_kernels *k, float x) {
   float stripes[16] = {0};
   uint32_t ran = 0;
   k->exponentials(&x, 1, 0, stripes, 5, &ran);
-  CHECK(stripes[5] == x && stripes[4] == 0);
+  CHECK(stripes[5] == x && stripes[4] == 0 && is_forced(ran));
   return x;
 }
 
@@ -123,6 +124,7 @@ static void stripes(const kv_kernels *k) {
   uint32_t ran = 0;
   for (int j = 0; j < 40; j++) t[j] = (float)-j;
   k->exponentials(t, 40, 0, sums, 11, &ran);
+  CHECK(is_forced(ran));
   for (int i = 0; i < 16; i++) {
     float expected = 0;
     for (int j = 0; j < 40; j++)
@@ -156,16 +158,19 @@ static void log_scales(void) {
   }
 }
 
-int main(void) {
-  const kv_kernels *k = kv_variants[KV_VARIANT_SCALAR].kernels;
-  halves();
-  half_rounding();
-  rounding();
+static void test(void) {
+  const kv_kernels *k = forced.kernels;
   contraction(k);
   contraction_of_steps(k);
   exponentials(k);
   stripes(k);
+}
+
+int main(void) {
+  halves();
+  half_rounding();
+  rounding();
   crc();
   log_scales();
-  return closing("kernels_numbers");
+  return for_each_variant("kernels_numbers", 0, test);
 }

@@ -1,5 +1,5 @@
 /* What the kernel tests share: checks that are counted and abort with the line, a deterministic stream of
- * numbers, plans and scratch in blocks of exactly their size (an address sanitizer sees any step beyond). */
+ * numbers, the implementation they are given, plans and scratch in blocks of exactly their size (an address sanitizer sees any step beyond). */
 #ifndef KVASSAY_TESTS_KERNELS_SUPPORT_H
 #define KVASSAY_TESTS_KERNELS_SUPPORT_H
 
@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../core/bits.h"
-#include "../core/plan.h"
+#include "core/base/bits.h"
+#include "core/plan/plan.h"
 #include "kvassay.h"
 
 static unsigned long long checks_done;
@@ -30,6 +30,8 @@ static inline int closing(const char *name) {
   printf("%s: %llu checks\n", name, checks_done);
   return checks_done == 0;
 }
+
+#include "forced.h"
 
 static inline uint64_t draw(uint64_t *state) {
   uint64_t z = *state += 0x9E3779B97F4A7C15ull;
@@ -67,7 +69,8 @@ static inline void *plan_of(const kv_layer_spec *spec) {
   uint64_t bytes = 0;
   CHECK(kv_plan_bytes(spec, &bytes, &error) == KV_OK);
   void *plan = block(bytes);
-  CHECK(kv_plan_init(spec, "scalar", plan, bytes, &error) == KV_OK);
+  CHECK(kv_plan_init(spec, forced.name, plan, bytes, &error) == KV_OK);
+  CHECK(1u << kv_plan_variant(plan) == forced.bit);
   return plan;
 }
 

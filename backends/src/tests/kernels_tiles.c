@@ -1,8 +1,7 @@
 /* Packed codes: every code in order, nothing written beyond, and the scans read what was packed. */
 #include "kernels_support.h"
 
-#include "../core/variants.h"
-#include "../kernels/tiles/scalar.h"
+#include "kernels/tiles/scalar.h"
 
 #define D 80u /* a half of it, 40, ends with a group of 8 channels */
 #define TOKENS 48u
@@ -64,7 +63,7 @@ static void keys(const kv_codec *codec, const uint8_t *codes) {
       CHECK(out[j] == -meaning(codec, codes, j, c) && out15[j] == -16256 * meaning(codec, codes, j, c));
     q[c] = 0, q15[c] = 0;
   }
-  CHECK(out[TOKENS] == 12345 && out15[TOKENS] == 12345 && ran == 1u << KV_VARIANT_SCALAR);
+  CHECK(out[TOKENS] == 12345 && out15[TOKENS] == 12345 && is_forced(ran));
   free(packed);
 }
 
@@ -90,13 +89,14 @@ static void values(const kv_codec *codec, const uint8_t *codes) {
     CHECK(run == packed + bytes);
     w[j] = 0;
   }
+  CHECK(is_forced(ran));
   free(packed);
 }
 
-int main(void) {
+static void test(void) {
   static const uint8_t modes[] = {0x14, 0x15, 0x16, 0x17, 0x18, 0x34, 0x36, 0x38};
   uint8_t codes[TOKENS * D];
-  K = kv_variants[KV_VARIANT_SCALAR].kernels;
+  K = forced.kernels;
   for (uint32_t bits = 1; bits <= 4; bits++) tiles(bits);
   for (size_t i = 0; i < sizeof modes; i++) {
     kv_codec codec;
@@ -108,5 +108,6 @@ int main(void) {
   kv_codec signs = kv_codec_signs(D);
   ramp(&signs, codes);
   keys(&signs, codes);
-  return closing("kernels_tiles");
 }
+
+int main(void) { return for_each_variant("kernels_tiles", 0, test); }

@@ -1,11 +1,10 @@
 /* The transform: orthogonal up to its gain, exactly, for every head dim; a permutation; seeded. */
 #include "kernels_support.h"
 
-#include "../core/transform.h"
-#include "../core/variants.h"
+#include "core/base/transform.h"
 
 static void inverse(const kv_transform *t, uint32_t gain) {
-  const kv_kernels *k = kv_variants[KV_VARIANT_SCALAR].kernels;
+  const kv_kernels *k = forced.kernels;
   const uint32_t d = t->head_dim;
   float x[2 * KV_MAX_DIM], y[2 * KV_MAX_DIM];
   uint64_t state = d;
@@ -22,12 +21,12 @@ static void inverse(const kv_transform *t, uint32_t gain) {
   CHECK(after == before * (double)(1ull << gain));
   k->inverse(t, y, 2, &ran);
   for (uint32_t c = 0; c < 2 * d; c++) CHECK(y[c] == x[c] * (float)(1u << gain));
-  CHECK(ran == 1u << KV_VARIANT_SCALAR);
+  CHECK(is_forced(ran));
 }
 
 /* The transpose: <T e_i, e_j> = <e_i, T' e_j>. */
 static void transpose(const kv_transform *t) {
-  const kv_kernels *k = kv_variants[KV_VARIANT_SCALAR].kernels;
+  const kv_kernels *k = forced.kernels;
   const uint32_t d = t->head_dim;
   float *forward = block(d * d * sizeof *forward), *back = block(d * d * sizeof *back);
   uint32_t ran = 0;
@@ -36,6 +35,7 @@ static void transpose(const kv_transform *t) {
   memcpy(back, forward, d * d * sizeof *back);
   k->forward(t, forward, d, &ran);
   k->inverse(t, back, d, &ran);
+  CHECK(is_forced(ran));
   for (uint32_t i = 0; i < d; i++)
     for (uint32_t j = 0; j < d; j++) CHECK(forward[i * d + j] == back[j * d + i]);
   free(forward);
@@ -50,7 +50,7 @@ static void permutation(const kv_transform *t) {
   }
 }
 
-int main(void) {
+static void test(void) {
   for (uint32_t d = 16; d <= KV_MAX_DIM; d += 16)
     for (uint32_t rounds = 1; rounds <= 2; rounds++) {
       const uint64_t bytes = kv_transform_bytes(d);
@@ -67,5 +67,6 @@ int main(void) {
       free(tables);
       free(again);
     }
-  return closing("kernels_transform");
 }
+
+int main(void) { return for_each_variant("kernels_transform", 0, test); }

@@ -1,8 +1,8 @@
 /* Sizes and positions far beyond what a test can allocate: nothing wraps, what does not fit stays too large. */
-#include "../core/cache.h"
+#include "core/cache/cache.h"
 
 #include "cache_support.h"
-#include "../core/layout.h"
+#include "core/plan/layout.h"
 
 #define HUGE_LENGTH ((uint64_t)KV_MAX_LENGTH)
 

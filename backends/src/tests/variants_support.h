@@ -10,9 +10,6 @@
 #include <unistd.h>
 #endif
 
-#include "../core/fpenv.h"
-#include "../core/variants.h"
-
 #define GUARDED_BUFFERS 8
 #define GUARDED_BYTES (4u << 20)
 
@@ -45,36 +42,5 @@ static inline void check_gap(uint32_t which, uint32_t gap) {
 }
 
 static inline uint32_t pick(uint64_t *random, uint32_t below) { return (uint32_t)((draw(random) >> 32) * below >> 32); }
-
-/* Whether KVASSAY_REQUIRE_VARIANTS, names separated by commas, has this one. */
-static inline int required(const char *name) {
-  const char *list = getenv("KVASSAY_REQUIRE_VARIANTS");
-  const size_t length = strlen(name);
-  for (const char *at = list; at && *at; at += strcspn(at, ","), at += *at == ',')
-    if (strcspn(at, ",") == length && memcmp(at, name, length) == 0) return 1;
-  return 0;
-}
-
-/* Calls test(variant's kernels, its bit) for all variants but scalar that run here, and says which did not: a failure
- * of those that are required. */
-static inline int for_each_variant(const char *name, void (*test)(const kv_kernels *k, uint32_t bit)) {
-  uint32_t tested = 0, refused = 0;
-  for (uint32_t v = 0; v < KV_VARIANTS; v++) {
-    const char *missing = kv_variants[v].missing();
-    if (v == KV_VARIANT_SCALAR) continue;
-    if (missing) {
-      printf("%s: variant %s not run: this CPU lacks %s\n", name, kv_variants[v].name, missing);
-      refused += (uint32_t)required(kv_variants[v].name);
-      continue;
-    }
-    kv_fpenv saved = kv_fpenv_enter();
-    test(kv_variants[v].kernels, 1u << v);
-    kv_fpenv_leave(saved);
-    printf("%s: variant %s ran\n", name, kv_variants[v].name);
-    tested++;
-  }
-  if (!tested) printf("%s: scalar is the only variant that runs here; nothing to compare\n", name);
-  return refused > 0 || (tested && closing(name));
-}
 
 #endif

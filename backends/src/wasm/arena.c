@@ -2,7 +2,7 @@
  * there is and at least a megabyte. Free blocks are kept in the order of their addresses and joined with their
  * neighbours, so that a session which gave everything back leaves one block, and the next one finds the same memory.
  */
-#include "arena.h"
+#include "core/base/memory.h"
 
 #define EXPORT(name) __attribute__((export_name(#name))) name
 
@@ -90,7 +90,8 @@ static void *first_fit(uint32_t bytes) {
 
 static uint32_t rounded(uint64_t bytes) { return (uint32_t)((bytes + (bytes == 0) + GRAIN - 1) / GRAIN * GRAIN); }
 
-void *kv_arena_take(uint64_t bytes) {
+/* NULL if the cap or the engine does not allow it; kv_wasm_refused then says how much was asked. */
+void *kv_memory_take(uint64_t bytes) {
   void *taken = 0;
   if (!arena.end) begin();
   if (bytes <= INT32_MAX - GRAIN) {
@@ -106,7 +107,7 @@ void *kv_arena_take(uint64_t bytes) {
   return taken;
 }
 
-void kv_arena_give_back(void *pointer, uint64_t bytes) {
+void kv_memory_give_back(void *pointer, uint64_t bytes) {
   if (!pointer) return;
   arena.used -= rounded(bytes);
   add_free(address(pointer), rounded(bytes));
@@ -114,15 +115,15 @@ void kv_arena_give_back(void *pointer, uint64_t bytes) {
 
 /* ---- what a host may ask (docs/wasm.md) ---- */
 
-void *EXPORT(kv_wasm_alloc)(uint32_t bytes) { return kv_arena_take(bytes); }
+void *EXPORT(kv_wasm_alloc)(uint32_t bytes) { return kv_memory_take(bytes); }
 
-void EXPORT(kv_wasm_free)(void *pointer, uint32_t bytes) { kv_arena_give_back(pointer, bytes); }
+void EXPORT(kv_wasm_free)(void *pointer, uint32_t bytes) { kv_memory_give_back(pointer, bytes); }
 
 /* At the start of a session: 1 if `bytes` can be had in one piece from now on without growth. */
 uint32_t EXPORT(kv_wasm_reserve)(uint32_t bytes) {
-  void *taken = kv_arena_take(bytes);
+  void *taken = kv_memory_take(bytes);
   if (!taken) return 0;
-  kv_arena_give_back(taken, bytes);
+  kv_memory_give_back(taken, bytes);
   return 1;
 }
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 import gc
 import platform
 import re
-import runpy
 import shutil
 import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
+import recipe
 from native_tools import add, make_queries, make_spec, make_tokens
 
 import kvassay
@@ -33,7 +32,6 @@ from kvassay_backends.emulated.link import Command, Link
 from kvassay_backends.native import backend as native
 from kvassay_backends.native.probe import exercise
 
-RECIPE = Path(__file__).resolve().parents[3] / "backends" / "hatch_build.py"
 STATES = {} if platform.machine() == "aarch64" else provider.foreign_variants()
 RUNNING = [name for name, state in STATES.items() if state.runs]
 WHY_NOT = "; ".join(f"{name}: {state.status}, {state.reason}" for name, state in STATES.items())
@@ -55,9 +53,8 @@ def link() -> Iterator[Link]:
 
 
 def test_the_variants_are_those_of_the_build_recipe() -> None:
-    flags = runpy.run_path(str(RECIPE))["ISA_FLAGS"]
     for family, names in provider.VARIANTS.items():
-        assert [*reversed(names)] == [name for name in flags[family] if name != "scalar"]
+        assert ["scalar", *reversed(names)] == [*recipe.ISAS[family]]
 
 
 def test_every_known_variant_is_listed() -> None:
@@ -86,7 +83,7 @@ def test_a_server_of_other_sources_does_not_run(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(build_info, "source_digest", lambda folders: "another")
     state = provider.foreign_variants()[RUNNING[0]]
     assert (state.status, state.runs) == ("not-built", False)
-    assert "built from other sources; run: python backends/cross_build.py emulated" in state.reason
+    assert "built from other sources; run: python backends/build/cross.py emulated" in state.reason
 
 
 @emulated

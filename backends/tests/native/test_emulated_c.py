@@ -13,7 +13,7 @@ import pytest
 from kvassay_backends.emulated.provider import EMULATOR
 
 BACKENDS = Path(__file__).resolve().parents[3] / "backends"
-NAMES = ("hatch_build.py", "cross_build.py", "emulate.py", "src")
+NAMES = ("build", "checks", "src")
 FLOATS, INTEGERS = "kernels_variants_floats", "kernels_variants"
 #: File, its text, the fault, the program that notices it.
 FAULTS = {
@@ -52,13 +52,16 @@ def copy(tmp_path: Path) -> Path:
         )
     for package in ("native", "wasm", "emulated"):
         (folder / "kvassay_backends" / package).mkdir(parents=True)
-    info = Path("kvassay_backends", "native", "build_info.py")
-    shutil.copy(BACKENDS / info, folder / info)
+    for name in ("build_info.py", "isas.py"):
+        shutil.copy(
+            BACKENDS / "kvassay_backends" / "native" / name,
+            folder / "kvassay_backends" / "native",
+        )
     return folder
 
 
 def emulate(folder: Path, program: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(folder / "emulate.py"), program]
+    command = [sys.executable, str(folder / "checks" / "emulate.py"), program]
     environment = {**os.environ, **environment}
     return subprocess.run(command, env=environment, capture_output=True, text=True)
 

@@ -184,7 +184,7 @@ def test_a_server_of_other_sources_is_not_used(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(build_info, "_digest", lambda named: "another")
     state = RustBackendProvider("rust").variants()["neon"]
     assert (state.status, state.runs) == ("not-built", False)
-    assert "built from other sources; run: python backends/rust_server.py" in state.reason
+    assert "built from other sources; run: python backends/build/rust_server.py" in state.reason
 
 
 def test_without_cargo_it_is_not_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,17 +3,16 @@ again."""
 
 from __future__ import annotations
 
-import runpy
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
+import library
 import pytest
+import recipe
 import wasmtime
 
 from kvassay_backends.wasm import build_info
 
-BACKENDS = Path(__file__).resolve().parents[3] / "backends"
 VARIANTS = ("scalar", "simd128", "relaxed")
 #: Vector instructions by number after the prefix 0xfd (WebAssembly 3.0, relaxed SIMD 0x100 on).
 RELAXED = range(0x100, 0x114)
@@ -21,11 +20,6 @@ SWIZZLE, DOT_ADD = 0x100, 0x113
 #: Instructions followed by one number: block, loop, if, br, br_if, call, locals, globals, ref.func,
 #: constants, memory.size and grow.
 ONE_NUMBER = (*range(2, 5), 0x0C, 0x0D, 0x10, *range(0x20, 0x25), 0xD2, 0x41, 0x42, 0x3F, 0x40)
-
-
-@pytest.fixture(scope="module")
-def recipe() -> dict[str, Any]:
-    return runpy.run_path(str(BACKENDS / "hatch_build.py"))
 
 
 def file_of(variant: str) -> Path:
@@ -161,19 +155,20 @@ def test_the_walk_finds_a_forbidden_instruction(tmp_path: Path) -> None:
     assert vector_instructions(path) & set(RELAXED) == {0x105}
 
 
-def test_a_module_can_be_made_again_byte_by_byte(recipe: dict[str, Any], tmp_path: Path) -> None:
+def test_a_module_can_be_made_again_byte_by_byte(tmp_path: Path) -> None:
     record = build_info.build_record()
     assert record is not None
     again = tmp_path / "again.wasm"
-    recipe["link_wasm"](recipe["wasm_sources"]("scalar"), record["build_id"], again)
+    library.link_wasm(recipe.wasm_sources("scalar"), record["build_id"], again)
     assert again.read_bytes() == file_of("scalar").read_bytes()
 
 
-def test_each_module_has_the_kernels_of_its_variant_alone(recipe: dict[str, Any]) -> None:
+def test_each_module_has_the_kernels_of_its_variant_alone() -> None:
     for variant in VARIANTS:
-        kernels = [path for path in recipe["wasm_sources"](variant) if "kernels" in path.parts]
-        assert kernels
-        assert {path.stem.partition("_")[0] for path in kernels} == {variant}
+        kernels = [unit for unit in recipe.wasm_sources(variant) if unit.isa]
+        assert len({unit.path.parent for unit in kernels}) > 10
+        assert {unit.isa for unit in kernels} == {variant}
+        assert all(f"-DKV_ISA={variant}" in unit.flags for unit in kernels)
 
 
 def test_no_flag_breaks_the_numeric_contract() -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import runpy
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import library
 import numpy as np
 import pytest
+import recipe
 
 import kvassay
 from kvassay.errors import CacheMemoryError
@@ -21,8 +22,6 @@ from kvassay_backends.wasm.backend import WasmBackend
 from kvassay_backends.wasm.cache import WasmCache
 from kvassay_backends.wasm.module import Module
 from kvassay_suites.wasm import measure, suite
-
-BACKENDS = Path(__file__).resolve().parents[3] / "backends"
 
 
 def own(variant: str = "simd128") -> WasmBackend:
@@ -160,10 +159,10 @@ def test_a_build_without_optimization_is_a_regression(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The whole way: another module, counted, against the budgets of rules.toml."""
-    recipe = runpy.run_path(str(BACKENDS / "hatch_build.py"))
-    slow = {path: (*own, "-O0") for path, own in recipe["wasm_sources"]("scalar").items()}
+    units = recipe.wasm_sources("scalar")
+    slow = [replace(unit, flags=(*unit.flags, "-O0")) for unit in units]
     path = tmp_path / "slow.wasm"
-    recipe["link_wasm"](slow, "slow", path)
+    library.link_wasm(slow, "slow", path)
     backend = WasmBackend("wasm", Module.open(path), "scalar")
     monkeypatch.setattr(measure, "load_linear", lambda *_: backend)
     records = measure.fuel("wasm", "scalar")

@@ -117,7 +117,7 @@ def tools() -> tuple[Tool, ...]:
         Tool("Node", program("node", "nodejs", variable="KVASSAY_NODE"),
              "bits and memory in a server's engine", "nodejs", "node"),
         Tool("qemu-aarch64-static", program("qemu-aarch64-static"),
-             "bits of the NEON variants, then: python backends/cross_build.py emulated",
+             "bits of the NEON variants, then: python backends/build/cross.py emulated",
              "qemu-user-static"),
         Tool("valgrind", program("valgrind"), "instruction counts of native variants", "valgrind"),
         Tool("C compiler", program("clang", "gcc", "cc"),

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/variants.h"
+#include "core/dispatch/variants.h"
 
 enum { ROUNDS = 2, MODE = 0x18 };
 

@@ -25,7 +25,7 @@ from .inputs import Inputs
 from .protocol import NotMeasured, Peer, Prepared, Result, need
 
 _HELPER: Final = Path(__file__).with_suffix(".c")
-_RECIPE: Final = Path(__file__).parents[3] / "backends" / "hatch_build.py"
+_RECIPE: Final = Path(__file__).parents[3] / "backends" / "build" / "recipe.py"
 _CHUNK: Final = 1 << 12
 _DECLARATIONS: Final = """
 int32_t kernels_begin(const char *variant, uint32_t d);
@@ -44,7 +44,8 @@ def _library() -> tuple[Any, Any]:
     if not _RECIPE.is_file():
         raise NotMeasured(f"needs the C sources of a checkout: no {_RECIPE}")
     recipe = runpy.run_path(str(_RECIPE))
-    files = {**recipe["sources"](recipe["host_target"]().machine), _HELPER: ()}
+    units = recipe["sources"](recipe["host_target"]().machine)
+    files = [*((unit.path, unit.flags) for unit in units), (_HELPER, ())]
     with tempfile.TemporaryDirectory() as folder:
         made = Path(folder) / "kernels.so"
         _compile(recipe, files, made)
@@ -53,7 +54,9 @@ def _library() -> tuple[Any, Any]:
         return ffi, ffi.dlopen(str(made))
 
 
-def _compile(recipe: Mapping[str, Any], files: Mapping[Path, tuple[str, ...]], made: Path) -> None:
+def _compile(
+    recipe: Mapping[str, Any], files: list[tuple[Path, tuple[str, ...]]], made: Path
+) -> None:
     """Objects, two at a time, then one library that shows all of its functions."""
     sources = recipe["SOURCES"]
     flags = [flag for flag in recipe["C_FLAGS"] if flag != "-fvisibility=hidden"]
@@ -65,7 +68,7 @@ def _compile(recipe: Mapping[str, Any], files: Mapping[Path, tuple[str, ...]], m
         return str(target)
 
     with ThreadPoolExecutor(2) as pool:
-        objects = list(pool.map(one, range(len(files)), files.keys(), files.values()))
+        objects = list(pool.map(one, range(len(files)), *zip(*files, strict=True)))
     _zig("-shared", "-o", str(made), *objects, "-lm", "-pthread")
 
 

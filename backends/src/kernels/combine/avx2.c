@@ -1,5 +1,5 @@
 /* The float steps between the integer sums and the softmax, and after them. */
-#include "../avx2.h"
+#include "kernels/avx2.h"
 
 void KV_KERNEL(logits)(const int32_t *sum, const float *su, uint32_t n, float factor, float *t, uint32_t *ran) {
   const __m256 f = _mm256_set1_ps(factor);

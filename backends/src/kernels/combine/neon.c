@@ -1,5 +1,5 @@
 /* The float steps between the integer sums and the softmax, and after them. */
-#include "../neon.h"
+#include "kernels/neon.h"
 
 void KV_KERNEL(logits)(const int32_t *sum, const float *su, uint32_t n, float factor, float *t, uint32_t *ran) {
   KV_RAN(ran);

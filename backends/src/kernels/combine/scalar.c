@@ -1,16 +1,16 @@
 /* The float steps between the integer sums and the softmax, and after them. */
-#include "../scalar.h"
+#include "kernels/isa.h"
 
-void kv_logits_scalar(const int32_t *sum, const float *su, uint32_t n, float factor, float *t, uint32_t *ran) {
-  KV_RAN_SCALAR(ran);
+void KV_KERNEL(logits)(const int32_t *sum, const float *su, uint32_t n, float factor, float *t, uint32_t *ran) {
+  KV_RAN(ran);
   for (uint32_t j = 0; j < n; j++) {
     float scaled = (float)sum[j] * su[j];
     t[j] = scaled * factor;
   }
 }
 
-void kv_add_logits_scalar(const int32_t *sum, const float *su, uint32_t n, float factor, float *t, uint32_t *ran) {
-  KV_RAN_SCALAR(ran);
+void KV_KERNEL(add_logits)(const int32_t *sum, const float *su, uint32_t n, float factor, float *t, uint32_t *ran) {
+  KV_RAN(ran);
   for (uint32_t j = 0; j < n; j++) {
     float scaled = (float)sum[j] * su[j];
     float term = scaled * factor;
@@ -18,22 +18,22 @@ void kv_add_logits_scalar(const int32_t *sum, const float *su, uint32_t n, float
   }
 }
 
-void kv_affine_logits_scalar(const int32_t *sum, uint32_t n, float scale, float bias, float *t, uint32_t *ran) {
-  KV_RAN_SCALAR(ran);
+void KV_KERNEL(affine_logits)(const int32_t *sum, uint32_t n, float scale, float bias, float *t, uint32_t *ran) {
+  KV_RAN(ran);
   for (uint32_t j = 0; j < n; j++) {
     float scaled = (float)sum[j] * scale;
     t[j] = scaled + bias;
   }
 }
 
-void kv_shift_scalar(float *t, uint32_t n, float bias, uint32_t *ran) {
-  KV_RAN_SCALAR(ran);
+void KV_KERNEL(shift)(float *t, uint32_t n, float bias, uint32_t *ran) {
+  KV_RAN(ran);
   for (uint32_t j = 0; j < n; j++) t[j] = t[j] + bias;
 }
 
-float kv_weigh_scalar(const float *p, const float *scale, uint32_t n, int16_t *iw, uint32_t *ran) {
+float KV_KERNEL(weigh)(const float *p, const float *scale, uint32_t n, int16_t *iw, uint32_t *ran) {
   float w[KV_MAX_PAGE], largest = 0;
-  KV_RAN_SCALAR(ran);
+  KV_RAN(ran);
   for (uint32_t j = 0; j < n; j++) {
     w[j] = p[j] * scale[j];
     largest = w[j] > largest ? w[j] : largest;
@@ -47,8 +47,8 @@ float kv_weigh_scalar(const float *p, const float *scale, uint32_t n, int16_t *i
   return largest;
 }
 
-void kv_blend_scalar(float *acc, const int32_t *sum, uint32_t n, float al, float f, uint32_t *ran) {
-  KV_RAN_SCALAR(ran);
+void KV_KERNEL(blend)(float *acc, const int32_t *sum, uint32_t n, float al, float f, uint32_t *ran) {
+  KV_RAN(ran);
   for (uint32_t c = 0; c < n; c++) {
     float kept = acc[c] * al;
     float added = (float)sum[c] * f;
@@ -56,9 +56,9 @@ void kv_blend_scalar(float *acc, const int32_t *sum, uint32_t n, float al, float
   }
 }
 
-void kv_blend_affine_scalar(float *acc, const int32_t *sum, uint32_t n, float al, float scale, float offset, float be,
+void KV_KERNEL(blend_affine)(float *acc, const int32_t *sum, uint32_t n, float al, float scale, float offset, float be,
                             uint32_t *ran) {
-  KV_RAN_SCALAR(ran);
+  KV_RAN(ran);
   for (uint32_t c = 0; c < n; c++) {
     float scaled = (float)sum[c] * scale;
     float x = scaled + offset;
@@ -68,8 +68,8 @@ void kv_blend_affine_scalar(float *acc, const int32_t *sum, uint32_t n, float al
   }
 }
 
-void kv_blend_rows_scalar(float *acc, const float *x, uint32_t n, float al, float be, uint32_t *ran) {
-  KV_RAN_SCALAR(ran);
+void KV_KERNEL(blend_rows)(float *acc, const float *x, uint32_t n, float al, float be, uint32_t *ran) {
+  KV_RAN(ran);
   for (uint32_t c = 0; c < n; c++) {
     float kept = acc[c] * al;
     float added = x[c] * be;

@@ -1,5 +1,5 @@
 /* The float steps between the integer sums and the softmax, and after them. */
-#include "../simd128.h"
+#include "kernels/simd128.h"
 
 #define SPLAT wasm_f32x4_splat
 #define ADD wasm_f32x4_add

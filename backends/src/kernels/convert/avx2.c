@@ -1,5 +1,5 @@
 /* Between float and fp16 with F16C: exact both ways, subnormals included, whatever the control register says. */
-#include "../avx2.h"
+#include "kernels/avx2.h"
 
 static inline __m128i nearest8(__m256 x) { return _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 

@@ -1,5 +1,5 @@
 /* Between float and fp16: both ways exact, subnormals included. */
-#include "../neon.h"
+#include "kernels/neon.h"
 
 static inline uint16x8_t nearest8(float32x4_t low, float32x4_t high) {
   return vreinterpretq_u16_f16(vcvt_high_f16_f32(vcvt_f16_f32(low), high));

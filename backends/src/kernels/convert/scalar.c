@@ -1,9 +1,9 @@
 /* Between float and fp16: tokens on their way into the cache and out of it again (sections 1 and 3). */
-#include "../scalar.h"
+#include "kernels/isa.h"
 
-int kv_narrow_scalar(const float *x, uint32_t rows, uint32_t n, uint16_t *out, uint64_t stride, uint32_t *ran) {
+int KV_KERNEL(narrow)(const float *x, uint32_t rows, uint32_t n, uint16_t *out, uint64_t stride, uint32_t *ran) {
   int refused = 0;
-  KV_RAN_SCALAR(ran);
+  KV_RAN(ran);
   for (; rows; rows--, x += n, out += stride)
     for (uint32_t c = 0; c < n; c++) {
       refused |= (kv_bits(x[c]) & 0x7fffffffu) > KV_LARGEST_F16;
@@ -12,9 +12,9 @@ int kv_narrow_scalar(const float *x, uint32_t rows, uint32_t n, uint16_t *out, u
   return refused;
 }
 
-void kv_widen_scalar(const uint16_t *x, uint64_t stride, uint32_t rows, uint32_t n, const uint16_t *mean, float *out,
+void KV_KERNEL(widen)(const uint16_t *x, uint64_t stride, uint32_t rows, uint32_t n, const uint16_t *mean, float *out,
                      uint32_t *ran) {
-  KV_RAN_SCALAR(ran);
+  KV_RAN(ran);
   for (; rows; rows--, x += stride, out += n) {
     for (uint32_t c = 0; c < n; c++) out[c] = kv_f32(x[c]);
     if (!mean) continue;
@@ -22,9 +22,9 @@ void kv_widen_scalar(const uint16_t *x, uint64_t stride, uint32_t rows, uint32_t
   }
 }
 
-void kv_mean_scalar(const uint16_t *x, uint64_t stride, uint32_t rows, uint32_t n, uint16_t *mean, uint32_t *ran) {
+void KV_KERNEL(mean)(const uint16_t *x, uint64_t stride, uint32_t rows, uint32_t n, uint16_t *mean, uint32_t *ran) {
   float sum[KV_MAX_DIM] = {0};
-  KV_RAN_SCALAR(ran);
+  KV_RAN(ran);
   for (uint32_t j = 0; j < rows; j++, x += stride)
     for (uint32_t c = 0; c < n; c++) sum[c] = sum[c] + kv_f32(x[c]);
   for (uint32_t c = 0; c < n; c++) mean[c] = kv_f16s(sum[c] / (float)rows);

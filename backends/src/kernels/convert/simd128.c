@@ -1,5 +1,5 @@
 /* Between float and fp16 in integer operations: both ways exact, subnormals included. */
-#include "../simd128.h"
+#include "kernels/simd128.h"
 
 KV_ALWAYS v128_t magnitude(v128_t x) { return wasm_v128_and(x, wasm_i32x4_const_splat(0x7fffffff)); }
 

@@ -1,9 +1,9 @@
 /* CRC-32 by carry-less products (Gopal et al., "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ
  * Instruction", Intel 2009): 64 bytes are folded over the next 64, so that the last 64, then the last 16, leave the
  * remainder that all would. The tables finish those 16 and the tail. */
-#include "../../core/crc32.h"
+#include "core/base/crc32.h"
 
-#include "../avx2.h"
+#include "kernels/avx2.h"
 
 /* x^(n + 32) and x^(n - 32) modulo the polynomial, bit-reflected, for a fold over n bits. */
 #define FOLD_512 _mm_set_epi64x(0x1c6e41596, 0x154442bd4)

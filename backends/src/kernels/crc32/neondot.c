@@ -1,9 +1,7 @@
 /* The instruction for this very polynomial, which every CPU with the dot product has. */
-#define KV_ISA neondot
-#define KV_ISA_BIT KV_VARIANT_NEONDOT
 #include <arm_acle.h>
 
-#include "../neon.h"
+#include "kernels/neon.h"
 
 uint32_t KV_KERNEL(crc32)(uint32_t crc, const uint8_t *data, uint64_t bytes, uint32_t *ran) {
   KV_RAN(ran);

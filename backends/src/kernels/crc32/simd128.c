@@ -1,7 +1,7 @@
 /* No carry-less product here: the tables of core/crc32.c. */
-#include "../../core/crc32.h"
+#include "core/base/crc32.h"
 
-#include "../simd128.h"
+#include "kernels/simd128.h"
 
 uint32_t KV_KERNEL(crc32)(uint32_t crc, const uint8_t *data, uint64_t bytes, uint32_t *ran) {
   KV_RAN(ran);

@@ -2,7 +2,7 @@
 #ifndef KV_ENCODE_AVX2_BOOK_H
 #define KV_ENCODE_AVX2_BOOK_H
 
-#include "../avx2.h"
+#include "kernels/avx2.h"
 
 /* The book of a span. m counts the thresholds that a number reaches. Of four bits, sizes are sorted into bins 0.3 sigma
  * wide, the last without end, none of which has two thresholds: `base` counts those before a bin, and one comparison

@@ -1,5 +1,5 @@
 /* KIVI: asymmetric steps and minima (numeric contract, section 6), eight groups or eight channels at once. */
-#include "../avx2.h"
+#include "kernels/avx2.h"
 
 typedef struct affine {
   __m128i step, minimum; /* fp16, as stored */

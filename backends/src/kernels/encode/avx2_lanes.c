@@ -1,8 +1,8 @@
 /* Turbo pages in one: fp16 rows less their mean, transformed, coded and packed, eight tokens at once, a token a lane.
  * Then stages, sums and thresholds are plain operations between registers, and codes fall almost into the order of
  * tiles: 1120 instructions a vector of 128 numbers, and 1450 in the kernels one after the other. */
-#include "../pack/avx2_tile.h"
-#include "../transform/avx2_eight.h"
+#include "kernels/pack/avx2_tile.h"
+#include "kernels/transform/avx2_eight.h"
 #include "avx2_book.h"
 
 typedef struct lanes {

@@ -1,5 +1,5 @@
 /* Turbo: codes and scales of transformed vectors, and what the codes leave over. */
-#include "../neon.h"
+#include "kernels/neon.h"
 
 /* Eight codes as their centroids. */
 static inline float32x4x2_t centroids8(int8x16_t table, uint8x8_t codes) {

@@ -1,5 +1,5 @@
 /* KIVI: asymmetric steps and minima (numeric contract, section 6), four groups or four channels at once. */
-#include "../neon.h"
+#include "kernels/neon.h"
 
 typedef struct affine {
   uint16x4_t step, minimum; /* fp16, as stored */

@@ -1,5 +1,6 @@
 /* Turbo: codes and scales of transformed vectors, and what the codes leave over. */
-#include "../scalar.h"
+#include "core/base/sums.h"
+#include "kernels/isa.h"
 
 #define STEP 8u /* spans are multiples of 8 channels */
 
@@ -24,11 +25,11 @@ static void zero_codes(const kv_codec *codec, uint8_t *codes) {
     kv_fill(codes + codec->span[i].first, 1 << (codec->span[i].bits - 1), codec->span[i].channels);
 }
 
-void kv_quantize_scalar(const kv_codec *codec, uint32_t d, int unbiased, const float *y, uint32_t tokens,
+void KV_KERNEL(quantize)(const kv_codec *codec, uint32_t d, int unbiased, const float *y, uint32_t tokens,
                         uint8_t *codes, float *scales, uint32_t *ran) {
   const float inverse_d = (float)(1.0 / d);
   float centroids[KV_MAX_DIM];
-  KV_RAN_SCALAR(ran);
+  KV_RAN(ran);
   for (uint32_t j = 0; j < tokens; j++, y += d, codes += d) {
     float n2 = kv_d16(y, y, d);
     if (n2 == 0) {
@@ -43,9 +44,9 @@ void kv_quantize_scalar(const kv_codec *codec, uint32_t d, int unbiased, const f
   }
 }
 
-void kv_residual_scalar(const kv_codec *codec, uint32_t d, const float *y, const uint8_t *codes, const float *scales,
+void KV_KERNEL(residual)(const kv_codec *codec, uint32_t d, const float *y, const uint8_t *codes, const float *scales,
                         uint32_t tokens, float *e, float *n2, uint32_t *ran) {
-  KV_RAN_SCALAR(ran);
+  KV_RAN(ran);
   for (uint32_t j = 0; j < tokens; j++, y += d, codes += d, e += d) {
     for (uint32_t i = 0; i < codec->spans; i++) {
       const kv_span *span = &codec->span[i];

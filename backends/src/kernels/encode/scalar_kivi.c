@@ -1,5 +1,5 @@
 /* KIVI: asymmetric steps and minima (numeric contract, section 6). */
-#include "../scalar.h"
+#include "kernels/isa.h"
 
 typedef struct affine {
   uint16_t step, minimum; /* fp16, as stored */
@@ -23,10 +23,10 @@ static uint8_t code_of(float r, float minimum, float step, float levels) {
   return (uint8_t)(code > levels ? levels : code);
 }
 
-void kv_affine_keys_scalar(uint32_t bits, const float *r, uint32_t tokens, uint32_t d, uint8_t *codes, uint8_t *steps,
+void KV_KERNEL(affine_keys)(uint32_t bits, const float *r, uint32_t tokens, uint32_t d, uint8_t *codes, uint8_t *steps,
                            uint8_t *minima, uint32_t *ran) {
   const float levels = (float)((1 << bits) - 1);
-  KV_RAN_SCALAR(ran);
+  KV_RAN(ran);
   for (uint32_t c = 0; c < d; c++) {
     float smallest = r[c], largest = r[c];
     for (uint32_t j = 1; j < tokens; j++) {
@@ -42,10 +42,10 @@ void kv_affine_keys_scalar(uint32_t bits, const float *r, uint32_t tokens, uint3
   }
 }
 
-void kv_affine_values_scalar(uint32_t bits, const float *r, uint32_t d, uint8_t *codes, uint8_t *steps,
+void KV_KERNEL(affine_values)(uint32_t bits, const float *r, uint32_t d, uint8_t *codes, uint8_t *steps,
                              uint8_t *minima, uint32_t stride, uint32_t *ran) {
   const float levels = (float)((1 << bits) - 1);
-  KV_RAN_SCALAR(ran);
+  KV_RAN(ran);
   for (uint32_t first = 0, group = 0; first < d; first += KV_GROUP, group++) {
     uint32_t end = first + KV_GROUP < d ? first + KV_GROUP : d;
     float smallest = r[first], largest = r[first];

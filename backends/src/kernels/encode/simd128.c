@@ -1,5 +1,5 @@
 /* Turbo: codes and scales of transformed vectors, and what the codes leave over. */
-#include "../simd128.h"
+#include "kernels/simd128.h"
 
 /* A code is half + m, or half - 1 - m for a negative number, which is half + ~m; m counts the thresholds reached.
  * Spans are multiples of 8 channels. */

@@ -1,5 +1,5 @@
 /* KIVI: asymmetric steps and minima (numeric contract, section 6), four groups or four channels at once. */
-#include "../simd128.h"
+#include "kernels/simd128.h"
 
 typedef struct affine {
   v128_t step, minimum;     /* fp16, as stored, in 32 bits each */

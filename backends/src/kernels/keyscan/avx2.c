@@ -3,7 +3,7 @@
  * 7-bit queries take vpmaddubsw: two products of u fit 16 bits (124 * 127 * 2). So does the sum over a window of tiles
  * once smallest * query is added, though not before: 16-bit sums wrap on the way and come out right. One vpmaddwd then
  * widens the window. Two tiles always fit; how many more depends on the magnitudes of the query. */
-#include "../tiles/avx2.h"
+#include "kernels/tiles/avx2.h"
 
 #define AHEAD 32u /* tokens from those that are read to those that are asked for */
 #define LONG 256u /* tokens from which on one row's windows are measured */

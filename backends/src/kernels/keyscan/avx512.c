@@ -1,10 +1,6 @@
 /* Lane = token, summand = channel; a tile is one register. 7-bit queries: one vpdpbusd a tile and row; without VNNI
  * the vpmaddubsw pairs of avx2.c. */
-#ifndef KV_ISA
-#define KV_ISA avx512
-#define KV_ISA_BIT KV_VARIANT_AVX512
-#endif
-#include "../tiles/avx512.h"
+#include "kernels/tiles/avx512.h"
 
 typedef struct rows7 {
   const int8_t *q;

@@ -1,5 +1,5 @@
 /* Lane = token, summand = channel. A 7-bit query is one plane of bytes, a 15-bit query two. */
-#include "../tiles/neon.h"
+#include "kernels/tiles/neon.h"
 
 typedef struct planes {
   const int8_t *q;

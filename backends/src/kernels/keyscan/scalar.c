@@ -1,4 +1,4 @@
-#include "../tiles/scalar.h"
+#include "kernels/tiles/scalar.h"
 
 /* The query rows of one call: 7 bits or 15 bits, the other NULL. */
 typedef struct queries {
@@ -52,16 +52,16 @@ static void scan(const kv_codec *codec, const uint8_t *tiles, uint32_t tokens, c
       tiles = scan_span(&codec->span[i], &luts[i], tiles, q, out + block, stride);
 }
 
-void kv_keyscan_scalar(const kv_codec *codec, uint32_t d, const uint8_t *tiles, uint32_t tokens, const int8_t *q,
+void KV_KERNEL(keyscan)(const kv_codec *codec, uint32_t d, const uint8_t *tiles, uint32_t tokens, const int8_t *q,
                        uint32_t rows, int32_t *out, uint32_t stride, uint32_t *ran) {
   queries queries = {q, 0, d, rows};
-  KV_RAN_SCALAR(ran);
+  KV_RAN(ran);
   scan(codec, tiles, tokens, &queries, out, stride);
 }
 
-void kv_keyscan15_scalar(const kv_codec *codec, uint32_t d, const uint8_t *tiles, uint32_t tokens, const int16_t *q,
+void KV_KERNEL(keyscan15)(const kv_codec *codec, uint32_t d, const uint8_t *tiles, uint32_t tokens, const int16_t *q,
                          uint32_t rows, int32_t *out, uint32_t stride, uint32_t *ran) {
   queries queries = {0, q, d, rows};
-  KV_RAN_SCALAR(ran);
+  KV_RAN(ran);
   scan(codec, tiles, tokens, &queries, out, stride);
 }

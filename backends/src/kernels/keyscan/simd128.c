@@ -1,5 +1,5 @@
 /* Lane = token, summand = channel. u = centroid + 64; 64 times the sum of the query is taken off at the start. */
-#include "../tiles/simd128.h"
+#include "kernels/tiles/simd128.h"
 
 typedef void add_span(const uint8_t *tiles, const v128_t *columns, const kv_span *span, int32_t *out, uint32_t stride,
                       uint32_t half, uint32_t rows);

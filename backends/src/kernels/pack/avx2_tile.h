@@ -2,7 +2,7 @@
 #ifndef KV_PACK_AVX2_TILE_H
 #define KV_PACK_AVX2_TILE_H
 
-#include "../avx2.h"
+#include "kernels/avx2.h"
 
 /* The 64 codes of a tile, in order. */
 typedef struct codes64 {

@@ -1,4 +1,4 @@
-#include "../neon.h"
+#include "kernels/neon.h"
 
 /* A tile's 64 codes, in order. */
 typedef uint8x16x4_t codes64;

@@ -1,10 +1,10 @@
-#include "../tiles/scalar.h"
+#include "kernels/tiles/scalar.h"
 
 /* Keys: lane = token, summand = channel. */
-void kv_pack_keys_scalar(const kv_codec *codec, uint32_t d, const uint8_t *codes, uint32_t tokens, uint8_t *tiles,
+void KV_KERNEL(pack_keys)(const kv_codec *codec, uint32_t d, const uint8_t *codes, uint32_t tokens, uint8_t *tiles,
                          uint32_t *ran) {
   uint8_t code[64];
-  KV_RAN_SCALAR(ran);
+  KV_RAN(ran);
   for (uint32_t block = 0; block < tokens; block += KV_LANES)
     for (uint32_t i = 0; i < codec->spans; i++) {
       const kv_span *span = &codec->span[i];
@@ -31,9 +31,9 @@ static uint8_t *pack_group(const uint8_t *codes, uint32_t d, uint32_t tokens, ui
   return tiles;
 }
 
-void kv_pack_values_scalar(const kv_codec *codec, uint32_t d, const uint8_t *codes, uint32_t tokens, uint8_t *tiles,
+void KV_KERNEL(pack_values)(const kv_codec *codec, uint32_t d, const uint8_t *codes, uint32_t tokens, uint8_t *tiles,
                            uint32_t *ran) {
-  KV_RAN_SCALAR(ran);
+  KV_RAN(ran);
   for (uint32_t i = 0; i < codec->spans; i++) {
     const kv_span *span = &codec->span[i];
     for (uint32_t c = 0; c < span->channels; c += KV_LANES) {

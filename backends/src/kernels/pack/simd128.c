@@ -1,4 +1,4 @@
-#include "../simd128.h"
+#include "kernels/simd128.h"
 
 /* The 64 codes of a tile, in order. */
 typedef struct codes64 {

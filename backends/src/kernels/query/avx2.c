@@ -1,4 +1,4 @@
-#include "../avx2.h"
+#include "kernels/avx2.h"
 
 static inline void store16_bytes(int8_t *p, __m256i words) {
   __m128i bytes = _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));

@@ -1,4 +1,4 @@
-#include "../neon.h"
+#include "kernels/neon.h"
 
 /* Rounded to nearest even, as words. */
 static inline int16x8_t rounded8(float32x4_t low, float32x4_t high, float gain) {

@@ -1,4 +1,4 @@
-#include "../scalar.h"
+#include "kernels/isa.h"
 
 static float largest_magnitude(const float *z, uint32_t d) {
   float a = 0;
@@ -6,8 +6,8 @@ static float largest_magnitude(const float *z, uint32_t d) {
   return a;
 }
 
-float kv_query8_scalar(const float *z, uint32_t d, int8_t *qi, uint32_t *ran) {
-  KV_RAN_SCALAR(ran);
+float KV_KERNEL(query8)(const float *z, uint32_t d, int8_t *qi, uint32_t *ran) {
+  KV_RAN(ran);
   float a = largest_magnitude(z, d);
   if (a == 0) {
     kv_fill(qi, 0, d);
@@ -18,9 +18,9 @@ float kv_query8_scalar(const float *z, uint32_t d, int8_t *qi, uint32_t *ran) {
   return a * (float)(1.0 / 127);
 }
 
-float kv_query15_scalar(const float *z, const float *step, uint32_t d, int16_t *qi, uint32_t *ran) {
+float KV_KERNEL(query15)(const float *z, const float *step, uint32_t d, int16_t *qi, uint32_t *ran) {
   float scaled[KV_MAX_DIM];
-  KV_RAN_SCALAR(ran);
+  KV_RAN(ran);
   for (uint32_t c = 0; c < d; c++) scaled[c] = z[c] * step[c];
   float a = largest_magnitude(scaled, d);
   if (a == 0) {

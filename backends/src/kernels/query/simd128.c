@@ -1,4 +1,4 @@
-#include "../simd128.h"
+#include "kernels/simd128.h"
 
 float KV_KERNEL(query8)(const float *z, uint32_t d, int8_t *qi, uint32_t *ran) {
   v128_t most = wasm_i64x2_const_splat(0);

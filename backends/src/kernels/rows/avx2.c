@@ -1,6 +1,6 @@
 /* Rows stored as fp16, widened once for four query rows. */
-#include "../avx2.h"
-#include "../instances.h"
+#include "kernels/avx2.h"
+#include "kernels/instances.h"
 
 #define ROWS 4u
 #define BLOCK 32u

@@ -1,5 +1,5 @@
 /* Rows stored as fp16, widened once for four query rows: sixteen sums, four rows of x and the rest fit 32 registers. */
-#include "../neon.h"
+#include "kernels/neon.h"
 
 #define ROWS 4u
 #define INLINE static inline __attribute__((always_inline))

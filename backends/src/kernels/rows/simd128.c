@@ -1,5 +1,5 @@
 /* Rows stored as fp16, widened once for all query rows. */
-#include "../simd128.h"
+#include "kernels/simd128.h"
 
 #define TOKENS 4u
 

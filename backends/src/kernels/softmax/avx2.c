@@ -1,4 +1,4 @@
-#include "../avx2.h"
+#include "kernels/avx2.h"
 
 #define EACH(count) _Pragma("GCC unroll 4") for (uint32_t i = 0; i < (count); i++)
 

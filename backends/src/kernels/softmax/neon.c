@@ -1,4 +1,4 @@
-#include "../neon.h"
+#include "kernels/neon.h"
 
 /* ex2 of section 10, x <= 0, operation by operation that of scalar.c. */
 static inline float32x4_t ex2(float32x4_t x) {

@@ -1,4 +1,4 @@
-#include "../scalar.h"
+#include "kernels/isa.h"
 
 /* ex2 of section 10, x <= 0. Branch-free: what is computed below -64 is thrown away. */
 static inline float ex2(float x) {
@@ -19,15 +19,15 @@ static inline float ex2(float x) {
   return kv_float(x < -64.0f ? 0u : bits);
 }
 
-float kv_maximum_scalar(const float *t, uint32_t n, uint32_t *ran) {
-  KV_RAN_SCALAR(ran);
+float KV_KERNEL(maximum)(const float *t, uint32_t n, uint32_t *ran) {
+  KV_RAN(ran);
   float largest = t[0];
   for (uint32_t j = 1; j < n; j++) largest = t[j] > largest ? t[j] : largest;
   return largest;
 }
 
-void kv_exponentials_scalar(float *t, uint32_t n, float maximum, float stripes[16], uint32_t phase, uint32_t *ran) {
-  KV_RAN_SCALAR(ran);
+void KV_KERNEL(exponentials)(float *t, uint32_t n, float maximum, float stripes[16], uint32_t phase, uint32_t *ran) {
+  KV_RAN(ran);
   for (uint32_t j = 0; j < n; j++) t[j] = ex2(t[j] - maximum);
   for (uint32_t j = 0; j < n; j++) stripes[(phase + j) % 16] = stripes[(phase + j) % 16] + t[j];
 }

@@ -1,4 +1,4 @@
-#include "../simd128.h"
+#include "kernels/simd128.h"
 
 /* ex2 of section 10, x <= 0, operation by operation that of scalar.c. */
 KV_ALWAYS v128_t ex2(v128_t x) {

@@ -2,8 +2,8 @@
 #ifndef KV_TILES_AVX2_H
 #define KV_TILES_AVX2_H
 
-#include "../avx2.h"
-#include "../instances.h"
+#include "kernels/avx2.h"
+#include "kernels/instances.h"
 
 typedef struct kv_tile8 {
   __m256i low, high; /* lanes 0-7, lanes 8-15; 4 summands each */

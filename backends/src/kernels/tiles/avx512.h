@@ -2,8 +2,8 @@
 #ifndef KV_TILES_AVX512_H
 #define KV_TILES_AVX512_H
 
-#include "../avx512.h"
-#include "../instances.h"
+#include "kernels/avx2.h"
+#include "kernels/instances.h"
 
 #define KV_OFFSET 64 /* makes every centroid an unsigned byte, as one operand of a byte dot product must be */
 #define KV_ROWS_AVX512 4u /* rows of one pass: with two sums each the latency of a dot product is hidden */
@@ -25,7 +25,7 @@ static inline kv_tables kv_tables_avx512(const kv_span *span) {
                      _mm512_broadcast_i32x4(_mm_shuffle_epi32(u, 0x55))};
 }
 
-#if defined(__AVX512VBMI__) || defined(KV_EMULATE_VBMI)
+#if defined(__AVX512VBMI__) || defined(KV_EMULATE_AVX512VBMI)
 #define KV_INDEX(x, mask) (x)
 #define KV_LOOKUP(table, index) _mm512_permutexvar_epi8(index, table)
 #define KV_LOOKUP_WHERE(from, where, table, index) _mm512_mask_permutexvar_epi8(from, where, index, table)
@@ -65,7 +65,7 @@ static inline int32_t kv_sum16(const int16_t *x, uint32_t n) {
 /* 15-bit multipliers of one row, made ready: with VNNI x = 128 * second + first in bytes, two vpdpbusd; without it
  * pairs (0, 2) and (1, 3) of words, two vpmaddwd on u spread to words. */
 #define KV_MULTIPLIERS 1024
-#if defined(__AVX512VNNI__) || defined(KV_EMULATE_VNNI)
+#if defined(__AVX512VNNI__) || defined(KV_EMULATE_AVX512VNNI)
 #define KV_VNNI 1
 typedef struct kv_multipliers {
   int8_t first[KV_MULTIPLIERS], second[KV_MULTIPLIERS];

@@ -2,8 +2,8 @@
 #ifndef KV_TILES_NEON_H
 #define KV_TILES_NEON_H
 
-#include "../instances.h"
-#include "../neon.h"
+#include "kernels/instances.h"
+#include "kernels/neon.h"
 
 /* Part k holds the integers of lanes 4k .. 4k+3, four summands each. */
 typedef int8x16x4_t kv_tile16;
@@ -52,7 +52,7 @@ KV_INLINE int8x16_t kv_each(const int8_t *p) { return vreinterpretq_s8_u32(vdupq
 /* acc += a * qa + b * qb, four summands a lane. Without the dot product: two products of a 7-bit multiplier and an
  * integer of at most 63 in magnitude, and then four, fit 16 bits (4 * 127 * 63 = 32004). */
 KV_INLINE int32x4_t kv_add_pair(int32x4_t acc, int8x16_t a, int8x16_t b, int8x16_t qa, int8x16_t qb) {
-#ifdef KV_DOT
+#ifdef __ARM_FEATURE_DOTPROD
   return vdotq_s32(vdotq_s32(acc, a, qa), b, qb);
 #else
   const int16x8_t low = vmlal_s8(vmull_s8(vget_low_s8(a), vget_low_s8(qa)), vget_low_s8(b), vget_low_s8(qb));

@@ -2,7 +2,7 @@
 #ifndef KV_TILES_SCALAR_H
 #define KV_TILES_SCALAR_H
 
-#include "../scalar.h"
+#include "kernels/isa.h"
 
 #define KV_LANES 16u
 #define KV_TILE_RUN 48u /* tiles decoded at once: stays in L1 and on a small stack */

@@ -3,8 +3,8 @@
 #ifndef KV_TILES_SIMD128_H
 #define KV_TILES_SIMD128_H
 
-#include "../instances.h"
-#include "../simd128.h"
+#include "kernels/instances.h"
+#include "kernels/simd128.h"
 
 #define KV_OFFSET 64 /* makes every centroid an unsigned byte below 128 */
 #define KV_ROWS 4u   /* of one pass */

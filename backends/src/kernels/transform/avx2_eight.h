@@ -3,7 +3,7 @@
 #ifndef KV_TRANSFORM_AVX2_EIGHT_H
 #define KV_TRANSFORM_AVX2_EIGHT_H
 
-#include "../avx2.h"
+#include "kernels/avx2.h"
 
 /* 8 x 8 numbers: rows `from_stride` apart in, rows `to_stride` apart out. */
 static inline void transposed(const float *x, uint32_t stride, __m256 out[8]) {

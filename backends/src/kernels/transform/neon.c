@@ -1,4 +1,4 @@
-#include "../neon.h"
+#include "kernels/neon.h"
 
 static inline float32x4_t pairs_low(float32x4_t a, float32x4_t b) {
   return vreinterpretq_f32_f64(vtrn1q_f64(vreinterpretq_f64_f32(a), vreinterpretq_f64_f32(b)));

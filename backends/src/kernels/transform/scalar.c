@@ -1,4 +1,4 @@
-#include "../scalar.h"
+#include "kernels/isa.h"
 
 /* One stage of sixteen numbers; h is a constant where it is called, so that all loops unroll into vectors. */
 static inline void stage(float x[16], uint32_t h) {
@@ -40,10 +40,10 @@ static void flip(float *x, const uint32_t *sign, uint32_t d) {
   for (uint32_t c = 0; c < d; c++) x[c] = kv_flip(x[c], sign[c]);
 }
 
-void kv_forward_scalar(const kv_transform *t, float *x, uint32_t rows, uint32_t *ran) {
+void KV_KERNEL(forward)(const kv_transform *t, float *x, uint32_t rows, uint32_t *ran) {
   float y[KV_MAX_DIM];
   const uint32_t d = t->head_dim;
-  KV_RAN_SCALAR(ran);
+  KV_RAN(ran);
   for (; rows; rows--, x += d) {
     flip(x, t->sign1, d);
     hadamard(x, d, t->block);
@@ -54,10 +54,10 @@ void kv_forward_scalar(const kv_transform *t, float *x, uint32_t rows, uint32_t 
   }
 }
 
-void kv_inverse_scalar(const kv_transform *t, float *x, uint32_t rows, uint32_t *ran) {
+void KV_KERNEL(inverse)(const kv_transform *t, float *x, uint32_t rows, uint32_t *ran) {
   float y[KV_MAX_DIM];
   const uint32_t d = t->head_dim;
-  KV_RAN_SCALAR(ran);
+  KV_RAN(ran);
   for (; rows; rows--, x += d) {
     hadamard(x, d, t->block);
     if (t->rounds == 2) {

@@ -1,4 +1,4 @@
-#include "../simd128.h"
+#include "kernels/simd128.h"
 
 /* Stages 1 and 2: a + b stays where the channel's bit is clear, and swapped + (-x) is a - b. */
 KV_ALWAYS v128_t stages4(v128_t x) {

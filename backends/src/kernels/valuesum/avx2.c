@@ -1,6 +1,6 @@
 /* Lane = channel, summand = token. 14-bit weights and u as 16-bit integers, vpmaddwd; what u is short of the integers,
  * times the sum of the weights, is added at the start. 1024 * 16383 * 124 is below 2^31. */
-#include "../tiles/avx2.h"
+#include "kernels/tiles/avx2.h"
 
 typedef struct weights {
   int16_t w[KV_ROWS_AVX2][KV_MAX_PAGE]; /* arranged */

@@ -1,9 +1,5 @@
 /* Lane = channel, summand = token; a tile is one register, four row sums of two registers each. */
-#ifndef KV_ISA
-#define KV_ISA avx512
-#define KV_ISA_BIT KV_VARIANT_AVX512
-#endif
-#include "../tiles/avx512.h"
+#include "kernels/tiles/avx512.h"
 
 typedef struct weights {
   kv_multipliers w[KV_ROWS_AVX512];

@@ -1,5 +1,5 @@
 /* Lane = channel, summand = token. 14-bit weights are two planes of bytes; their sums stay apart until the end. */
-#include "../tiles/neon.h"
+#include "kernels/tiles/neon.h"
 
 typedef struct weights {
   int8_t plane[KV_PLANES][KV_MAX_PAGE];

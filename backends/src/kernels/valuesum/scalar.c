@@ -1,4 +1,4 @@
-#include "../tiles/scalar.h"
+#include "kernels/tiles/scalar.h"
 
 /* One run of decoded tiles, sixteen channels wide: tile n holds tokens 4n .. 4n+3. */
 static void add_wide(const int16_t (*value)[4][KV_LANES], uint32_t tiles, const int16_t *w, int32_t *out) {
@@ -19,11 +19,11 @@ static void add_narrow(const int16_t (*value)[4][KV_LANES], uint32_t tiles, cons
   for (uint32_t lane = 0; lane < 8; lane++) out[lane] += lanes[lane] + lanes[lane + 8];
 }
 
-void kv_valuesum_scalar(const kv_span *span, const uint8_t *tiles, uint32_t tokens, const int16_t *w, uint32_t rows,
+void KV_KERNEL(valuesum)(const kv_span *span, const uint8_t *tiles, uint32_t tokens, const int16_t *w, uint32_t rows,
                         int32_t *out, uint32_t stride, uint32_t *ran) {
   int16_t value[KV_TILE_RUN][4][KV_LANES];
   kv_lut lut;
-  KV_RAN_SCALAR(ran);
+  KV_RAN(ran);
   kv_lut_make(span, &lut);
   for (uint32_t r = 0; r < rows; r++) kv_fill(out + r * stride, 0, span->channels * sizeof *out);
   for (uint32_t c = 0; c < span->channels; c += KV_LANES) {

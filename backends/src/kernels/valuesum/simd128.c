@@ -1,6 +1,6 @@
 /* Lane = channel, summand = token. 14-bit weights and u = centroid + 64 as 16-bit integers; 64 times the sum of the
  * weights is taken off at the start. 1024 * 16383 * 127 is below 2^31. */
-#include "../tiles/simd128.h"
+#include "kernels/tiles/simd128.h"
 
 void KV_KERNEL(valuesum)(const kv_span *span, const uint8_t *tiles, uint32_t tokens, const int16_t *w, uint32_t rows,
                          int32_t *out, uint32_t stride, uint32_t *ran) {

@@ -1,4 +1,0 @@
-/* The 128-bit product is the widest that every CPU of this variant has. */
-#define KV_ISA avx512
-#define KV_ISA_BIT KV_VARIANT_AVX512
-#include "avx2.c"
