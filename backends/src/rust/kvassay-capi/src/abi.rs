@@ -1,7 +1,11 @@
-//! The structs of `kvassay.h`, field by field.
+//! The structs of `kvassay.h`, field by field; `kv_layer_spec`, `kv_page_id` and `kv_stats` are the core's own.
 #![allow(missing_docs)]
 
 use std::ffi::{c_char, c_void};
+
+use kvassay_core::LayerSpec;
+use kvassay_core::cache::Stats;
+use kvassay_core::page::PageId;
 
 pub const ABI_VERSION: u32 = 1;
 pub const CONTRACT_VERSION: u32 = 1;
@@ -33,37 +37,6 @@ pub struct KvInfo {
 
 // SAFETY: it is constant and points to constants.
 unsafe impl Sync for KvInfo {}
-
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct KvLayerSpec {
-    pub kv_heads: u16,
-    pub query_heads: u16,
-    pub head_dim: u16,
-    pub page_tokens: u16,
-    pub key_mode: u8,
-    pub value_mode: u8,
-    pub key_centre: u8,
-    pub value_centre: u8,
-    pub scale_kind: u8,
-    pub rounds: u8,
-    pub reserved: u16,
-    pub window: u32,
-    pub sinks: u32,
-    pub span: u32,
-    pub softmax_scale: f32,
-    pub seed: u64,
-}
-
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct KvPageId {
-    pub model: u64,
-    pub tokenizer: u64,
-    pub runtime: u64,
-    pub token_start: u32,
-    pub layer: u32,
-}
 
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -103,7 +76,7 @@ pub struct KvAllocator {
 pub struct KvCacheConfig {
     pub layers: u32,
     pub threads: u32,
-    pub specs: *const KvLayerSpec,
+    pub specs: *const LayerSpec,
     pub variant: *const c_char,
     pub identity: *const u8,
     pub identity_bytes: u64,
@@ -113,32 +86,12 @@ pub struct KvCacheConfig {
     pub allocator: *const KvAllocator,
 }
 
-#[repr(C)]
-pub struct KvStats {
-    pub codes: u64,
-    pub scales: u64,
-    pub means: u64,
-    pub headers: u64,
-    pub residual: u64,
-    pub sinks: u64,
-    pub scratch: u64,
-    pub staging: u64,
-    pub reserved: u64,
-    pub allocated: u64,
-    pub peak_allocated: u64,
-    pub allocations: u64,
-    pub pages_encoded: u64,
-    pub pages_scanned: u64,
-    pub variant: u32,
-    pub ran: u32,
-}
-
 const _: () = {
     assert!(size_of::<KvError>() == 256);
     assert!(size_of::<KvInfo>() == 40);
-    assert!(size_of::<KvLayerSpec>() == 40);
-    assert!(size_of::<KvPageId>() == 32);
+    assert!(size_of::<LayerSpec>() == 40);
+    assert!(size_of::<PageId>() == 32);
     assert!(size_of::<KvState>() == 136);
     assert!(size_of::<KvCacheConfig>() == 72);
-    assert!(size_of::<KvStats>() == 120);
+    assert!(size_of::<Stats>() == 120);
 };

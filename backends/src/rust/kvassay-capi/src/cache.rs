@@ -2,10 +2,11 @@
 
 use std::ffi::c_void;
 
+use kvassay_core::cache::Stats;
 use kvassay_core::{Cache, Config, Error, Kind, Result, Variant};
 
-use crate::abi::{KvCacheConfig, KvError, KvStats};
-use crate::fail::{self, argument};
+use crate::abi::KvCacheConfig;
+use crate::fail::{self, argument, exported};
 use crate::info::layer_spec;
 
 unsafe fn config(given: *const KvCacheConfig) -> Result<Config> {
@@ -23,7 +24,7 @@ unsafe fn config(given: *const KvCacheConfig) -> Result<Config> {
         }
         let specs = fail::slice("specs", given.specs, u64::from(given.layers))?;
         Ok(Config {
-            specs: specs.iter().map(|spec| layer_spec(spec)).collect::<Result<_>>()?,
+            specs: specs.iter().map(|spec| layer_spec(spec).copied()).collect::<Result<_>>()?,
             variant: Variant::find(fail::text("variant", given.variant)?)?,
             identity: fail::slice("identity", given.identity, given.identity_bytes)?.to_vec(),
             model: given.model,
@@ -40,15 +41,89 @@ unsafe fn give(out: *mut *mut Cache, made: Result<Cache>) -> Result<()> {
     Ok(())
 }
 
-/// A new cache.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kv_cache_create(
-    given: *const KvCacheConfig,
-    cache: *mut *mut Cache,
-    error: *mut KvError,
-) -> i32 {
-    // SAFETY: the caller's pointers, as the header says.
-    unsafe { fail::code(error, give(cache, config(given).and_then(Cache::new))) }
+exported! {
+    /// A new cache.
+    fn kv_cache_create(given: *const KvCacheConfig, cache: *mut *mut Cache) {
+        give(cache, config(given).and_then(Cache::new))
+    }
+
+    /// Appends tokens.
+    fn kv_cache_append(cache: *mut Cache, layer: u32, keys: *const f32, values: *const f32, tokens: u64) {
+        let cache = fail::one_mut("cache", cache)?;
+        let spec = cache.spec(layer as usize)?;
+        let n = numbers(tokens, spec.kv_heads, spec.head_dim)?;
+        let (keys, values) = (fail::slice("keys", keys, n)?, fail::slice("values", values, n)?);
+        cache.append(layer as usize, keys, values, tokens)
+    }
+
+    /// Attention.
+    fn kv_cache_attend(cache: *mut Cache, layer: u32, q: *const f32, n: u32, out: *mut f32) {
+        let cache = fail::one_mut("cache", cache)?;
+        let spec = cache.spec(layer as usize)?;
+        let floats = numbers(u64::from(n), spec.query_heads, spec.head_dim)?;
+        let (q, out) = (fail::slice("q", q, floats)?, fail::slice_mut("out", out, floats)?);
+        cache.attend(layer as usize, q, u64::from(n), out)
+    }
+
+    /// Scores.
+    fn kv_cache_scores(cache: *mut Cache, layer: u32, q: *const f32, out: *mut f32, out_floats: u64) {
+        let cache = fail::one_mut("cache", cache)?;
+        let spec = cache.spec(layer as usize)?;
+        let q = fail::slice("q", q, numbers(1, spec.query_heads, spec.head_dim)?)?;
+        cache.scores(layer as usize, q, fail::slice_mut("out", out, out_floats)?)
+    }
+
+    /// A live page.
+    fn kv_cache_page(cache: *const Cache, layer: u32, index: u32, page: *mut *const c_void, bytes: *mut u64) {
+        let (cache, page, bytes) =
+            (fail::one("cache", cache)?, fail::one_mut("page", page)?, fail::one_mut("bytes", bytes)?);
+        let mut pages = cache.pages(layer as usize)?;
+        let count = pages.len();
+        let found = pages.nth(index as usize);
+        let found = found.ok_or_else(|| argument(format!("index: {index}, there are {count} live pages")))?;
+        *page = found.as_ptr().cast();
+        *bytes = found.len() as u64;
+        Ok(())
+    }
+
+    /// Cuts every layer.
+    fn kv_cache_truncate(cache: *mut Cache, length: u64) {
+        fail::one_mut("cache", cache)?.truncate(length)
+    }
+
+    /// A second cache.
+    fn kv_cache_fork(cache: *mut Cache, copy: *mut *mut Cache) {
+        give(copy, fail::one("cache", cache).and_then(Cache::fork))
+    }
+
+    /// As newly prepared.
+    fn kv_cache_reset(cache: *mut Cache) {
+        fail::one_mut("cache", cache).map(Cache::reset)
+    }
+
+    /// Bytes of a dump.
+    fn kv_cache_dump_bytes(cache: *const Cache, bytes: *mut u64) {
+        let (cache, bytes) = (fail::one("cache", cache)?, fail::one_mut("bytes", bytes)?);
+        *bytes = cache.dump_bytes();
+        Ok(())
+    }
+
+    /// Writes a dump.
+    fn kv_cache_dump(cache: *const Cache, buffer: *mut c_void, bytes: u64) {
+        let cache = fail::one("cache", cache)?;
+        let total = cache.dump_bytes();
+        if bytes < total {
+            let message = format!("buffer: {bytes} bytes, the dump takes {total}");
+            return Err(Error::new(Kind::Memory, message));
+        }
+        cache.dump(fail::slice_mut("buffer", buffer.cast::<u8>(), total)?)
+    }
+
+    /// The cache of a dump.
+    fn kv_cache_restore(given: *const KvCacheConfig, buffer: *const c_void, bytes: u64, cache: *mut *mut Cache) {
+        let dump = fail::slice("buffer", buffer.cast::<u8>(), bytes)?;
+        give(cache, Cache::restore(config(given)?, dump))
+    }
 }
 
 /// Releases a cache; NULL is none.
@@ -65,77 +140,6 @@ fn numbers(n: u64, heads: u16, d: u16) -> Result<u64> {
     n.checked_mul(u64::from(heads) * u64::from(d)).ok_or_else(|| argument(format!("{n} tokens cannot be in memory")))
 }
 
-/// Appends tokens.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kv_cache_append(
-    cache: *mut Cache,
-    layer: u32,
-    keys: *const f32,
-    values: *const f32,
-    tokens: u64,
-    error: *mut KvError,
-) -> i32 {
-    let run = || {
-        // SAFETY: the caller's pointers, as the header says.
-        unsafe {
-            let cache = fail::one_mut("cache", cache)?;
-            let spec = cache.spec(layer as usize)?;
-            let n = numbers(tokens, spec.kv_heads, spec.head_dim)?;
-            let (keys, values) = (fail::slice("keys", keys, n)?, fail::slice("values", values, n)?);
-            cache.append(layer as usize, keys, values, tokens)
-        }
-    };
-    // SAFETY: likewise.
-    unsafe { fail::code(error, run()) }
-}
-
-/// Attention.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kv_cache_attend(
-    cache: *mut Cache,
-    layer: u32,
-    q: *const f32,
-    n: u32,
-    out: *mut f32,
-    error: *mut KvError,
-) -> i32 {
-    let run = || {
-        // SAFETY: the caller's pointers, as the header says.
-        unsafe {
-            let cache = fail::one_mut("cache", cache)?;
-            let spec = cache.spec(layer as usize)?;
-            let floats = numbers(u64::from(n), spec.query_heads, spec.head_dim)?;
-            let (q, out) = (fail::slice("q", q, floats)?, fail::slice_mut("out", out, floats)?);
-            cache.attend(layer as usize, q, u64::from(n), out)
-        }
-    };
-    // SAFETY: likewise.
-    unsafe { fail::code(error, run()) }
-}
-
-/// Scores.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kv_cache_scores(
-    cache: *mut Cache,
-    layer: u32,
-    q: *const f32,
-    out: *mut f32,
-    out_floats: u64,
-    error: *mut KvError,
-) -> i32 {
-    let run = || {
-        // SAFETY: the caller's pointers, as the header says.
-        unsafe {
-            let cache = fail::one_mut("cache", cache)?;
-            let spec = cache.spec(layer as usize)?;
-            let q = fail::slice("q", q, numbers(1, spec.query_heads, spec.head_dim)?)?;
-            cache.scores(layer as usize, q, fail::slice_mut("out", out, out_floats)?)
-        }
-    };
-    // SAFETY: likewise.
-    unsafe { fail::code(error, run()) }
-}
-
 /// Tokens appended; 0 for a layer that is not there.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kv_cache_length(cache: *const Cache, layer: u32) -> u64 {
@@ -150,132 +154,9 @@ pub unsafe extern "C" fn kv_cache_page_count(cache: *const Cache, layer: u32) ->
     unsafe { &*cache }.pages(layer as usize).map_or(0, |pages| pages.len() as u32)
 }
 
-/// A live page.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kv_cache_page(
-    cache: *const Cache,
-    layer: u32,
-    index: u32,
-    page: *mut *const c_void,
-    bytes: *mut u64,
-    error: *mut KvError,
-) -> i32 {
-    let run = || {
-        // SAFETY: the caller's pointers, as the header says.
-        let (cache, page, bytes) =
-            unsafe { (fail::one("cache", cache)?, fail::one_mut("page", page)?, fail::one_mut("bytes", bytes)?) };
-        let mut pages = cache.pages(layer as usize)?;
-        let count = pages.len();
-        let found = pages.nth(index as usize);
-        let found = found.ok_or_else(|| argument(format!("index: {index}, there are {count} live pages")))?;
-        *page = found.as_ptr().cast();
-        *bytes = found.len() as u64;
-        Ok(())
-    };
-    // SAFETY: likewise.
-    unsafe { fail::code(error, run()) }
-}
-
-/// Cuts every layer.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kv_cache_truncate(cache: *mut Cache, length: u64, error: *mut KvError) -> i32 {
-    // SAFETY: the caller's pointers, as the header says.
-    unsafe { fail::code(error, fail::one_mut("cache", cache).and_then(|cache| cache.truncate(length))) }
-}
-
-/// A second cache.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kv_cache_fork(cache: *mut Cache, copy: *mut *mut Cache, error: *mut KvError) -> i32 {
-    // SAFETY: the caller's pointers, as the header says.
-    unsafe { fail::code(error, give(copy, fail::one("cache", cache).and_then(Cache::fork))) }
-}
-
-/// As newly prepared.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kv_cache_reset(cache: *mut Cache, error: *mut KvError) -> i32 {
-    // SAFETY: the caller's pointers, as the header says.
-    unsafe { fail::code(error, fail::one_mut("cache", cache).map(Cache::reset)) }
-}
-
-/// Bytes of a dump.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kv_cache_dump_bytes(cache: *const Cache, bytes: *mut u64, error: *mut KvError) -> i32 {
-    let run = || {
-        // SAFETY: the caller's pointers, as the header says.
-        let (cache, bytes) = unsafe { (fail::one("cache", cache)?, fail::one_mut("bytes", bytes)?) };
-        *bytes = cache.dump_bytes();
-        Ok(())
-    };
-    // SAFETY: likewise.
-    unsafe { fail::code(error, run()) }
-}
-
-/// Writes a dump.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kv_cache_dump(
-    cache: *const Cache,
-    buffer: *mut c_void,
-    bytes: u64,
-    error: *mut KvError,
-) -> i32 {
-    let run = || {
-        // SAFETY: the caller's pointers, as the header says.
-        let cache = unsafe { fail::one("cache", cache) }?;
-        let total = cache.dump_bytes();
-        if bytes < total {
-            let message = format!("buffer: {bytes} bytes, the dump takes {total}");
-            return Err(Error::new(Kind::Memory, message));
-        }
-        // SAFETY: likewise.
-        cache.dump(unsafe { fail::slice_mut("buffer", buffer.cast::<u8>(), total) }?)
-    };
-    // SAFETY: likewise.
-    unsafe { fail::code(error, run()) }
-}
-
-/// The cache of a dump.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kv_cache_restore(
-    given: *const KvCacheConfig,
-    buffer: *const c_void,
-    bytes: u64,
-    cache: *mut *mut Cache,
-    error: *mut KvError,
-) -> i32 {
-    let run = || {
-        // SAFETY: the caller's pointers, as the header says.
-        unsafe {
-            let dump = fail::slice("buffer", buffer.cast::<u8>(), bytes)?;
-            give(cache, Cache::restore(config(given)?, dump))
-        }
-    };
-    // SAFETY: likewise.
-    unsafe { fail::code(error, run()) }
-}
-
 /// Bytes by part, and counters.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn kv_cache_get_stats(cache: *const Cache, stats: *mut KvStats) {
-    // SAFETY: a cache of this library.
-    let found = unsafe { &*cache }.stats();
-    let filled = KvStats {
-        codes: found.codes,
-        scales: found.scales,
-        means: found.means,
-        headers: found.headers,
-        residual: found.residual,
-        sinks: found.sinks,
-        scratch: found.scratch,
-        staging: found.staging,
-        reserved: found.reserved,
-        allocated: found.allocated,
-        peak_allocated: found.peak_allocated,
-        allocations: found.allocations,
-        pages_encoded: found.pages_encoded,
-        pages_scanned: found.pages_scanned,
-        variant: found.variant,
-        ran: found.ran,
-    };
-    // SAFETY: a kv_stats to fill, as the header says.
-    unsafe { stats.write(filled) };
+pub unsafe extern "C" fn kv_cache_get_stats(cache: *const Cache, stats: *mut Stats) {
+    // SAFETY: a cache of this library, and a kv_stats to fill, as the header says.
+    unsafe { stats.write((*cache).stats()) };
 }

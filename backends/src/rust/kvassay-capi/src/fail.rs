@@ -6,6 +6,23 @@ use kvassay_core::{Error, Kind, Result};
 
 use crate::abi::{KvError, OK};
 
+/// Functions of the header that can fail: each takes an error to fill last, and its body, which may read and write what
+/// the header says of its pointers, gives a `Result<()>`.
+macro_rules! exported {
+    ($($(#[$about:meta])* fn $name:ident($($arg:ident: $type:ty),* $(,)?) { $($body:tt)* })*) => {$(
+        $(#[$about])*
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($arg: $type,)* error: *mut crate::abi::KvError) -> i32 {
+            // SAFETY: the caller's pointers, as the header says.
+            #[allow(unused_unsafe)] // some have no pointer beside the error
+            let run = || unsafe { $($body)* };
+            // SAFETY: likewise.
+            unsafe { crate::fail::code(error, run()) }
+        }
+    )*};
+}
+pub(crate) use exported;
+
 /// The code of a result; `error`, where it is not NULL, says more.
 pub unsafe fn code(error: *mut KvError, result: Result<()>) -> i32 {
     let code = result.as_ref().map_or_else(|failure| failure.kind as i32, |()| OK);

@@ -8,43 +8,27 @@ use kvassay_core::kernels::control::StandardArithmetic;
 use kvassay_core::page::{self, PageId};
 use kvassay_core::plan::Plan;
 use kvassay_core::rows::Rows;
-use kvassay_core::spec::CENTRE_FROZEN;
-use kvassay_core::{Error, Kind, Result, Variant};
+use kvassay_core::{Error, Kind, LayerSpec, Result, Variant};
 
-use crate::abi::{KvError, KvLayerSpec, KvPageId, KvParallel, KvRows, KvState};
-use crate::fail::{self, argument};
+use crate::abi::{KvParallel, KvRows, KvState};
+use crate::fail::{self, argument, exported};
 use crate::info::layer_spec;
 
 /// Bytes before working memory: which variants ran.
 const HEAD: usize = 64;
 
-/// Bytes of a plan.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kv_plan_bytes(spec: *const KvLayerSpec, bytes: *mut u64, error: *mut KvError) -> i32 {
-    let run = || {
-        // SAFETY: the caller's pointers, as the header says.
-        let (spec, bytes) = unsafe { (layer_spec(spec)?, fail::one_mut("bytes", bytes)?) };
-        Plan::new(&spec, Variant::Scalar)?;
+exported! {
+    /// Bytes of a plan.
+    fn kv_plan_bytes(spec: *const LayerSpec, bytes: *mut u64) {
+        let (spec, bytes) = (layer_spec(spec)?, fail::one_mut("bytes", bytes)?);
+        Plan::new(spec, Variant::Scalar)?;
         *bytes = size_of::<Plan>() as u64;
         Ok(())
-    };
-    // SAFETY: likewise.
-    unsafe { fail::code(error, run()) }
-}
+    }
 
-/// Makes a plan in place.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kv_plan_init(
-    spec: *const KvLayerSpec,
-    variant: *const c_char,
-    plan: *mut c_void,
-    bytes: u64,
-    error: *mut KvError,
-) -> i32 {
-    let run = || {
-        // SAFETY: the caller's pointers, as the header says.
-        let (spec, name) = unsafe { (layer_spec(spec)?, fail::text("variant", variant)?) };
-        let made = Plan::new(&spec, Variant::find(name)?)?;
+    /// Makes a plan in place.
+    fn kv_plan_init(spec: *const LayerSpec, variant: *const c_char, plan: *mut c_void, bytes: u64) {
+        let made = Plan::new(layer_spec(spec)?, Variant::find(fail::text("variant", variant)?)?)?;
         if bytes < size_of::<Plan>() as u64 {
             let message = format!("plan: {bytes} bytes are not the {} of kv_plan_bytes", size_of::<Plan>());
             return Err(Error::new(Kind::Memory, message));
@@ -52,12 +36,91 @@ pub unsafe extern "C" fn kv_plan_init(
         if plan.is_null() || !plan.addr().is_multiple_of(64) {
             return Err(argument(format!("plan: {plan:p} is NULL or not aligned to 64")));
         }
-        // SAFETY: aligned and large enough; a plan is plain data, so nothing is left behind when it is dropped.
-        unsafe { plan.cast::<Plan>().write(made) };
+        // Aligned and large enough; a plan is plain data, so nothing is left behind when it is dropped.
+        plan.cast::<Plan>().write(made);
         Ok(())
-    };
-    // SAFETY: likewise.
-    unsafe { fail::code(error, run()) }
+    }
+
+    /// Mean of the rows of a page.
+    fn kv_page_mean(plan: *const c_void, given: *const KvRows, mean: *mut u16) {
+        let _standard = StandardArithmetic::begin();
+        let plan = fail::one("plan", plan.cast::<Plan>())?;
+        let rows = rows("rows", plan, fail::one("rows", given)?, u64::from(plan.spec.page_tokens))?;
+        let out = fail::slice_mut("mean", mean.cast::<u8>(), plan.spec.token_bytes() as u64)?;
+        encode::page_mean(plan, &rows, out);
+        Ok(())
+    }
+
+    /// Seals a page.
+    fn kv_page_encode(
+        plan: *const c_void, id: *const PageId, keys: *const KvRows, values: *const KvRows, key_mean: *const u16,
+        value_mean: *const u16, page: *mut c_void, page_bytes: u64, scratch: *mut c_void, scratch_bytes: u64,
+    ) {
+        let _standard = StandardArithmetic::begin();
+        let mut tools = tools(plan, scratch, scratch_bytes)?;
+        let plan = tools.plan;
+        let tokens = u64::from(plan.spec.page_tokens);
+        let keys = rows("keys", plan, fail::one("keys", keys)?, tokens)?;
+        let values = rows("values", plan, fail::one("values", values)?, tokens)?;
+        let [frozen_keys, frozen_values] = plan.spec.frozen();
+        let means =
+            (mean("key_mean", plan, frozen_keys, key_mean)?, mean("value_mean", plan, frozen_values, value_mean)?);
+        for (name, frozen, mean) in [("key_mean", frozen_keys, means.0), ("value_mean", frozen_values, means.1)] {
+            if frozen && mean.is_empty() {
+                return Err(argument(format!("{name}: NULL, but the spec centres by a frozen mean")));
+            }
+        }
+        if page_bytes != plan.layout.bytes() as u64 {
+            return Err(argument(format!("page: {page_bytes} bytes, a page has {}", plan.layout.bytes())));
+        }
+        let page = fail::slice_mut("page", page.cast::<u8>(), page_bytes)?;
+        let (d, tokens) = (plan.d(), plan.page_tokens());
+        tools.mark();
+        let (y, scales, norms) = (tools.take(tokens * d), tools.take(tokens), tools.take(tokens));
+        let mut work = Workspace { y, scales, norms, codes: tools.take(tokens * d) };
+        encode::encode(plan, fail::one("id", id)?, (&keys, &values), means, page, &mut work);
+        Ok(())
+    }
+
+    /// Everything that the page format asks of a reader.
+    fn kv_page_check(plan: *const c_void, id: *const PageId, page: *const c_void, bytes: u64) {
+        let plan = fail::one("plan", plan.cast::<Plan>())?;
+        let id = if id.is_null() { None } else { Some(fail::one("id", id)?) };
+        page::check(plan, id, fail::slice("page", page.cast::<u8>(), bytes)?)
+    }
+
+    /// Attention over a state.
+    fn kv_attend(
+        plan: *const c_void, given: *const KvState, q: *const f32, n: u32, out: *mut f32, scratch: *mut c_void,
+        scratch_bytes: u64, _parallel: *const KvParallel,
+    ) {
+        let _standard = StandardArithmetic::begin();
+        let mut tools = tools(plan, scratch, scratch_bytes)?;
+        let (plan, given) = (tools.plan, fail::one("state", given)?);
+        let pages = pointers(plan, given)?;
+        let state = state(plan, given, &pages)?;
+        let numbers = u64::from(n) * u64::from(plan.spec.query_heads) * plan.d() as u64;
+        let (q, out) = (fail::slice("q", q, numbers)?, fail::slice_mut("out", out, numbers)?);
+        attend::attend(plan, state, q, u64::from(n), out, &mut tools.worker())?;
+        tools.mark();
+        Ok(())
+    }
+
+    /// Scores over a state.
+    fn kv_scores(
+        plan: *const c_void, given: *const KvState, q: *const f32, out: *mut f32, out_floats: u64,
+        scratch: *mut c_void, scratch_bytes: u64, _parallel: *const KvParallel,
+    ) {
+        let _standard = StandardArithmetic::begin();
+        let mut tools = tools(plan, scratch, scratch_bytes)?;
+        let (plan, given) = (tools.plan, fail::one("state", given)?);
+        let pages = pointers(plan, given)?;
+        let state = state(plan, given, &pages)?;
+        let q = fail::slice("q", q, u64::from(plan.spec.query_heads) * plan.d() as u64)?;
+        attend::scores(plan, state, q, fail::slice_mut("out", out, out_floats)?, &mut tools.worker())?;
+        tools.mark();
+        Ok(())
+    }
 }
 
 /// The variant of a plan.
@@ -173,110 +236,6 @@ unsafe fn mean<'a>(name: &str, plan: &Plan, frozen: bool, given: *const u16) -> 
     unsafe { fail::slice(name, given.cast::<u8>(), plan.spec.token_bytes() as u64) }
 }
 
-fn page_id(id: &KvPageId) -> PageId {
-    PageId {
-        model: id.model,
-        tokenizer: id.tokenizer,
-        runtime: id.runtime,
-        token_start: id.token_start,
-        layer: id.layer,
-    }
-}
-
-/// Mean of the rows of a page.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kv_page_mean(
-    plan: *const c_void,
-    given: *const KvRows,
-    mean: *mut u16,
-    error: *mut KvError,
-) -> i32 {
-    let run = || {
-        let _standard = StandardArithmetic::begin();
-        // SAFETY: the caller's pointers, as the header says.
-        unsafe {
-            let plan = fail::one("plan", plan.cast::<Plan>())?;
-            let rows = rows("rows", plan, fail::one("rows", given)?, u64::from(plan.spec.page_tokens))?;
-            let out = fail::slice_mut("mean", mean.cast::<u8>(), plan.spec.token_bytes() as u64)?;
-            encode::page_mean(plan, &rows, out);
-        }
-        Ok(())
-    };
-    // SAFETY: likewise.
-    unsafe { fail::code(error, run()) }
-}
-
-/// Seals a page.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kv_page_encode(
-    plan: *const c_void,
-    id: *const KvPageId,
-    keys: *const KvRows,
-    values: *const KvRows,
-    key_mean: *const u16,
-    value_mean: *const u16,
-    page: *mut c_void,
-    page_bytes: u64,
-    scratch: *mut c_void,
-    scratch_bytes: u64,
-    error: *mut KvError,
-) -> i32 {
-    let run = || {
-        let _standard = StandardArithmetic::begin();
-        // SAFETY: the caller's pointers, as the header says.
-        unsafe {
-            let mut tools = tools(plan, scratch, scratch_bytes)?;
-            let plan = tools.plan;
-            let tokens = u64::from(plan.spec.page_tokens);
-            let keys = rows("keys", plan, fail::one("keys", keys)?, tokens)?;
-            let values = rows("values", plan, fail::one("values", values)?, tokens)?;
-            let (frozen_keys, frozen_values) =
-                (plan.spec.key_centring() == CENTRE_FROZEN, plan.spec.value_centring() == CENTRE_FROZEN);
-            let means =
-                (mean("key_mean", plan, frozen_keys, key_mean)?, mean("value_mean", plan, frozen_values, value_mean)?);
-            for (name, frozen, mean) in [("key_mean", frozen_keys, means.0), ("value_mean", frozen_values, means.1)] {
-                if frozen && mean.is_empty() {
-                    return Err(argument(format!("{name}: NULL, but the spec centres by a frozen mean")));
-                }
-            }
-            if page_bytes != plan.layout.bytes() as u64 {
-                return Err(argument(format!("page: {page_bytes} bytes, a page has {}", plan.layout.bytes())));
-            }
-            let page = fail::slice_mut("page", page.cast::<u8>(), page_bytes)?;
-            let (d, tokens) = (plan.d(), plan.page_tokens());
-            tools.mark();
-            let (y, scales, norms) = (tools.take(tokens * d), tools.take(tokens), tools.take(tokens));
-            let mut work = Workspace { y, scales, norms, codes: tools.take(tokens * d) };
-            let id = page_id(fail::one("id", id)?);
-            encode::encode(plan, &id, (&keys, &values), means, page, &mut work);
-        }
-        Ok(())
-    };
-    // SAFETY: likewise.
-    unsafe { fail::code(error, run()) }
-}
-
-/// Everything that the page format asks of a reader.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kv_page_check(
-    plan: *const c_void,
-    id: *const KvPageId,
-    page: *const c_void,
-    bytes: u64,
-    error: *mut KvError,
-) -> i32 {
-    let run = || {
-        // SAFETY: the caller's pointers, as the header says.
-        unsafe {
-            let plan = fail::one("plan", plan.cast::<Plan>())?;
-            let id = if id.is_null() { None } else { Some(page_id(fail::one("id", id)?)) };
-            page::check(plan, id.as_ref(), fail::slice("page", page.cast::<u8>(), bytes)?)
-        }
-    };
-    // SAFETY: likewise.
-    unsafe { fail::code(error, run()) }
-}
-
 /// Pages as the caller's pointers.
 struct Pointers<'a> {
     pages: &'a [*const c_void],
@@ -310,6 +269,7 @@ unsafe fn state<'a>(plan: &Plan, given: &KvState, pages: &'a Pointers<'_>) -> Re
         return Err(argument(format!("state: pages {first} and {count} on, but {length} tokens have {sealed}")));
     }
     let sinks = given.length.min(u64::from(spec.sinks));
+    let [frozen_keys, frozen_values] = spec.frozen();
     let residual = given.length - sinks - sealed * u64::from(spec.page_tokens);
     // SAFETY: the caller's rows, as the header says.
     unsafe {
@@ -321,77 +281,8 @@ unsafe fn state<'a>(plan: &Plan, given: &KvState, pages: &'a Pointers<'_>) -> Re
             sink_values: rows("sink_values", plan, &given.sink_values, sinks)?,
             residual_keys: rows("residual_keys", plan, &given.residual_keys, residual)?,
             residual_values: rows("residual_values", plan, &given.residual_values, residual)?,
-            key_mean: mean("key_mean", plan, sealed > 0 && spec.key_centring() == CENTRE_FROZEN, given.key_mean)?,
-            value_mean: mean(
-                "value_mean",
-                plan,
-                sealed > 0 && spec.value_centring() == CENTRE_FROZEN,
-                given.value_mean,
-            )?,
+            key_mean: mean("key_mean", plan, sealed > 0 && frozen_keys, given.key_mean)?,
+            value_mean: mean("value_mean", plan, sealed > 0 && frozen_values, given.value_mean)?,
         })
     }
-}
-
-/// Attention over a state.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kv_attend(
-    plan: *const c_void,
-    given: *const KvState,
-    q: *const f32,
-    n: u32,
-    out: *mut f32,
-    scratch: *mut c_void,
-    scratch_bytes: u64,
-    _parallel: *const KvParallel,
-    error: *mut KvError,
-) -> i32 {
-    let run = || {
-        let _standard = StandardArithmetic::begin();
-        // SAFETY: the caller's pointers, as the header says.
-        unsafe {
-            let mut tools = tools(plan, scratch, scratch_bytes)?;
-            let (plan, given) = (tools.plan, fail::one("state", given)?);
-            let pages = pointers(plan, given)?;
-            let state = state(plan, given, &pages)?;
-            let numbers = u64::from(n) * u64::from(plan.spec.query_heads) * plan.d() as u64;
-            let (q, out) = (fail::slice("q", q, numbers)?, fail::slice_mut("out", out, numbers)?);
-            attend::attend(plan, state, q, u64::from(n), out, &mut tools.worker())?;
-            tools.mark();
-        }
-        Ok(())
-    };
-    // SAFETY: likewise.
-    unsafe { fail::code(error, run()) }
-}
-
-/// Scores over a state.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kv_scores(
-    plan: *const c_void,
-    given: *const KvState,
-    q: *const f32,
-    out: *mut f32,
-    out_floats: u64,
-    scratch: *mut c_void,
-    scratch_bytes: u64,
-    _parallel: *const KvParallel,
-    error: *mut KvError,
-) -> i32 {
-    let run = || {
-        let _standard = StandardArithmetic::begin();
-        // SAFETY: the caller's pointers, as the header says.
-        unsafe {
-            let mut tools = tools(plan, scratch, scratch_bytes)?;
-            let (plan, given) = (tools.plan, fail::one("state", given)?);
-            let pages = pointers(plan, given)?;
-            let state = state(plan, given, &pages)?;
-            let q = fail::slice("q", q, u64::from(plan.spec.query_heads) * plan.d() as u64)?;
-            let out = fail::slice_mut("out", out, out_floats)?;
-            attend::scores(plan, state, q, out, &mut tools.worker())?;
-            tools.mark();
-        }
-        Ok(())
-    };
-    // SAFETY: likewise.
-    unsafe { fail::code(error, run()) }
 }

@@ -6,6 +6,12 @@ pub fn rne(x: f32) -> f32 {
     (x + 12_582_912.0) - 12_582_912.0
 }
 
+/// `rne` as an integer: its low bits are those of the sum with the magic number.
+#[inline(always)]
+pub fn rne_bits(x: f32) -> i32 {
+    (x + 12_582_912.0).to_bits().wrapping_sub(12_582_912.0f32.to_bits()) as i32
+}
+
 /// Folds sixteen sums by halves.
 #[inline(always)]
 pub fn tree(mut s: [f32; 16]) -> f32 {

@@ -11,6 +11,7 @@ pub mod codec;
 pub mod crc;
 pub mod encode;
 pub mod error;
+mod family;
 pub mod half;
 pub mod kernels;
 pub mod layout;

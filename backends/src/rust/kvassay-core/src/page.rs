@@ -3,7 +3,7 @@
 use crate::crc;
 use crate::error::{Error, Kind, Result};
 use crate::half;
-use crate::layout::{HEADER, PARTS, Part};
+use crate::layout::{HEADER, Holds, PARTS, Part};
 use crate::plan::Plan;
 use crate::spec::{Family, SCALE_FP16};
 
@@ -18,8 +18,9 @@ const OWNER: [&str; 3] = ["model", "tokenizer", "runtime"];
 /// Fields that are damage where they differ: they contradict the page itself or the place where it lies.
 const MISPLACED: [&str; 3] = ["stored dim", "layer", "token start"];
 
-/// What a page says of itself beyond the spec.
+/// What a page says of itself beyond the spec, in memory as `kv_page_id` has it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
 pub struct PageId {
     /// Model and adapter hash, 0 if not given.
     pub model: u64,
@@ -33,72 +34,45 @@ pub struct PageId {
     pub layer: u32,
 }
 
-/// The header fields in order of their offset: name, offset, value. CRC and magic are apart.
-fn fields(plan: &Plan, id: &PageId) -> [(&'static str, usize, Number); 16] {
+/// The header fields in order of their offset: name, offset, bytes, value. CRC and magic are apart.
+fn fields(plan: &Plan, id: &PageId) -> [(&'static str, usize, usize, u64); 16] {
     let spec = &plan.spec;
     let rotated = spec.rotated();
     let scale = if rotated { spec.scale_kind } else { 0 };
     let centres = u16::from(spec.key_centring()) << 2 | u16::from(spec.value_centring()) << 4;
-    let transform = if rotated { 1 + 256 * u16::from(spec.rounds) } else { 0 };
-    use Number::{Byte, Four, Long, Two};
     [
-        ("version", 4, Two(PAGE_VERSION)),
-        ("flags", 6, Two(u16::from(scale) | centres | CODEBOOKS)),
-        ("model", 8, Long(id.model)),
-        ("tokenizer", 16, Long(id.tokenizer)),
-        ("runtime", 24, Long(id.runtime)),
-        ("seed", 32, Long(if rotated { spec.seed } else { 0 })),
-        ("token start", 40, Four(id.token_start)),
-        ("layer", 48, Two(id.layer as u16)),
-        ("token count", 50, Two(spec.page_tokens)),
-        ("KV heads", 52, Two(spec.kv_heads)),
-        ("head dim", 54, Two(spec.head_dim)),
-        ("stored dim", 56, Two(spec.head_dim)),
-        ("transform", 58, Two(transform)),
-        ("key mode", 60, Byte(spec.key_mode)),
-        ("value mode", 61, Byte(spec.value_mode)),
-        ("reserved", 62, Two(0)),
+        ("version", 4, 2, PAGE_VERSION.into()),
+        ("flags", 6, 2, (u16::from(scale) | centres | CODEBOOKS).into()),
+        ("model", 8, 8, id.model),
+        ("tokenizer", 16, 8, id.tokenizer),
+        ("runtime", 24, 8, id.runtime),
+        ("seed", 32, 8, if rotated { spec.seed } else { 0 }),
+        ("token start", 40, 4, id.token_start.into()),
+        ("layer", 48, 2, (id.layer as u16).into()),
+        ("token count", 50, 2, spec.page_tokens.into()),
+        ("KV heads", 52, 2, spec.kv_heads.into()),
+        ("head dim", 54, 2, spec.head_dim.into()),
+        ("stored dim", 56, 2, spec.head_dim.into()),
+        ("transform", 58, 2, if rotated { 1 + 256 * u64::from(spec.rounds) } else { 0 }),
+        ("key mode", 60, 1, spec.key_mode.into()),
+        ("value mode", 61, 1, spec.value_mode.into()),
+        ("reserved", 62, 2, 0),
     ]
 }
 
-enum Number {
-    Byte(u8),
-    Two(u16),
-    Four(u32),
-    Long(u64),
-}
-
-impl Number {
-    fn wide(&self) -> u64 {
-        u64::from_le_bytes(self.bytes().0)
-    }
-
-    /// What stands in the page where this number belongs.
-    fn found(&self, at: usize, page: &[u8]) -> u64 {
-        let mut wide = [0; 8];
-        let size = self.bytes().1;
-        wide[..size].copy_from_slice(&page[at..at + size]);
-        u64::from_le_bytes(wide)
-    }
-
-    fn bytes(&self) -> ([u8; 8], usize) {
-        let (value, size) = match *self {
-            Self::Byte(x) => (u64::from(x), 1),
-            Self::Two(x) => (u64::from(x), 2),
-            Self::Four(x) => (u64::from(x), 4),
-            Self::Long(x) => (x, 8),
-        };
-        (value.to_le_bytes(), size)
-    }
+/// The number of so many bytes in a page.
+fn number(page: &[u8], at: usize, size: usize) -> u64 {
+    let mut wide = [0; 8];
+    wide[..size].copy_from_slice(&page[at..at + size]);
+    u64::from_le_bytes(wide)
 }
 
 /// Writes the header of a page whose body is written, the CRC last.
 pub fn seal(plan: &Plan, id: &PageId, page: &mut [u8]) {
     page[..HEADER].fill(0);
     page[..4].copy_from_slice(MAGIC);
-    for (_, at, value) in fields(plan, id) {
-        let (bytes, size) = value.bytes();
-        page[at..at + size].copy_from_slice(&bytes[..size]);
+    for (_, at, size, value) in fields(plan, id) {
+        page[at..at + size].copy_from_slice(&value.to_le_bytes()[..size]);
     }
     let crc = plan.kernels().crc32(0, page); // its field is still 0
     page[CRC_AT..CRC_AT + 4].copy_from_slice(&crc.to_le_bytes());
@@ -120,7 +94,7 @@ pub fn check(plan: &Plan, id: Option<&PageId>, page: &[u8]) -> Result<()> {
         return Err(damaged(format!("{} bytes, but one of this cache has {expected}", page.len())));
     }
     check_gaps(plan, page)?;
-    let stored = u32::from_le_bytes(*page[CRC_AT..].first_chunk().expect("a header"));
+    let stored = number(page, CRC_AT, 4) as u32;
     let crc = crc::with_hole(page, CRC_AT);
     if stored != crc {
         return Err(damaged(format!("CRC is {stored:#010x}, the bytes have {crc:#010x}")));
@@ -132,7 +106,7 @@ fn check_form(page: &[u8]) -> Result<()> {
     if &page[..4] != MAGIC {
         return Err(damaged("magic is not KVPG".into()));
     }
-    let two = |at: usize| u16::from_le_bytes([page[at], page[at + 1]]);
+    let two = |at| number(page, at, 2) as u16;
     if two(4) != PAGE_VERSION {
         return Err(damaged(format!("version is {}, this reader knows {PAGE_VERSION}", two(4))));
     }
@@ -153,20 +127,20 @@ fn check_form(page: &[u8]) -> Result<()> {
 fn check_fields(plan: &Plan, id: Option<&PageId>, page: &[u8]) -> Result<()> {
     let any = PageId::default();
     let expected = fields(plan, id.unwrap_or(&any));
-    for (name, at, value) in expected.iter().filter(|(name, ..)| !MISPLACED.contains(name)) {
-        if id.is_none() && OWNER.contains(name) {
+    for &(name, at, size, value) in expected.iter().filter(|(name, ..)| !MISPLACED.contains(name)) {
+        if id.is_none() && OWNER.contains(&name) {
             continue;
         }
-        if *name == "flags" {
-            check_flags(u64::from(page[*at]), value.bytes().0[0].into())?;
+        if name == "flags" {
+            check_flags(number(page, at, 1), value & 255)?;
         } else {
-            differs(name, value.found(*at, page), value.wide())?;
+            differs(name, number(page, at, size), value)?;
         }
     }
-    for (name, at, value) in expected.iter().filter(|(name, ..)| MISPLACED.contains(name)) {
-        let (found, expected) = (value.found(*at, page), value.wide());
-        if found != expected && (id.is_some() || *name == "stored dim") {
-            return Err(damaged(format!("{name} is {found}, expected {expected}")));
+    for &(name, at, size, value) in expected.iter().filter(|(name, ..)| MISPLACED.contains(name)) {
+        let found = number(page, at, size);
+        if found != value && (id.is_some() || name == "stored dim") {
+            return Err(damaged(format!("{name} is {found}, expected {value}")));
         }
     }
     Ok(())
@@ -190,7 +164,8 @@ fn differs(name: &str, found: u64, expected: u64) -> Result<()> {
 
 fn check_gaps(plan: &Plan, page: &[u8]) -> Result<()> {
     let mut end = HEADER;
-    let streams = PARTS.iter().map(|part| plan.layout.stream(*part)).chain(std::iter::once(page.len()..page.len()));
+    let streams =
+        PARTS.iter().map(|(part, _)| plan.layout.stream(*part)).chain(std::iter::once(page.len()..page.len()));
     for stream in streams {
         if page[end..stream.start].iter().any(|byte| *byte != 0) {
             return Err(damaged(format!("the gap before byte {} is not zero", stream.start)));
@@ -203,7 +178,8 @@ fn check_gaps(plan: &Plan, page: &[u8]) -> Result<()> {
 fn check_numbers(plan: &Plan, page: &[u8]) -> Result<()> {
     let spec = &plan.spec;
     let stream = |part| &page[plan.layout.stream(part)];
-    for part in [Part::KeyMaxima, Part::NormMaxima, Part::ValueMaxima] {
+    let parts = |wanted: &'static [Holds]| PARTS.into_iter().filter(|part| wanted.contains(&part.1)).map(|part| part.0);
+    for part in parts(&[Holds::Maxima]) {
         for x in stream(part).as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)) {
             if x.to_bits() != 0 && !(x.is_normal() && x > 0.0) {
                 return Err(damaged(format!("{part:?} holds {x}, which no writer makes")));
@@ -211,19 +187,14 @@ fn check_numbers(plan: &Plan, page: &[u8]) -> Result<()> {
         }
     }
     let halves = |part| stream(part).as_chunks::<2>().0.iter().map(|bytes| u16::from_le_bytes(*bytes));
-    let scales: &[Part] = match spec.scale_kind {
-        SCALE_FP16 => &[Part::KeyScales, Part::KeyNorms, Part::ValueScales, Part::KeySteps, Part::ValueSteps],
-        _ => &[Part::KeySteps, Part::ValueSteps],
-    };
-    for part in scales {
-        if halves(*part).any(|h| h & 0x8000 != 0 || !half::is_finite(h)) {
+    for part in parts(if spec.scale_kind == SCALE_FP16 { &[Holds::Scales, Holds::Steps] } else { &[Holds::Steps] }) {
+        if halves(part).any(|h| h & 0x8000 != 0 || !half::is_finite(h)) {
             return Err(damaged(format!("{part:?} holds a number that is negative, NaN or infinite")));
         }
     }
-    let mut signed = vec![Part::KeyMinima, Part::ValueMinima, Part::KeyMean];
-    signed.extend((spec.keys() == Family::Fp16).then_some(Part::KeyCodes));
-    signed.extend((spec.values() == Family::Fp16).then_some(Part::ValueCodes));
-    for part in signed {
+    let keys = (spec.keys() == Family::Fp16).then_some(Part::KeyCodes);
+    let values = (spec.values() == Family::Fp16).then_some(Part::ValueCodes);
+    for part in parts(&[Holds::Minima, Holds::Mean]).chain(keys).chain(values) {
         if halves(part).any(|h| !half::is_finite(h)) {
             return Err(damaged(format!("{part:?} holds NaN or infinity")));
         }

@@ -2,9 +2,10 @@
 
 use crate::codec::Codec;
 use crate::error::{Error, Kind, Result};
+use crate::family;
 use crate::kernels::{Kernels, Variant};
-use crate::layout::Layout;
-use crate::spec::LayerSpec;
+use crate::layout::{Layout, PARTS, Part, Parts};
+use crate::spec::{CENTRE_PAGE, LayerSpec};
 use crate::transform::{Stream, Transform};
 
 /// Pages that are worked on as one (numeric contract, section 10).
@@ -52,7 +53,11 @@ impl Plan {
         let d = usize::from(spec.head_dim);
         let key = Codec::new(spec.keys(), spec.key_mode, d);
         let value = Codec::new(spec.values(), spec.value_mode, d);
-        let layout = Layout::new(spec, &key, &value)
+        let mut bytes = [0; PARTS.len()];
+        family::of(spec.keys()).streams(spec, &key, &Parts::of(Stream::Keys), &mut bytes);
+        family::of(spec.values()).streams(spec, &value, &Parts::of(Stream::Values), &mut bytes);
+        bytes[Part::KeyMean as usize] = if spec.key_centring() == CENTRE_PAGE { 2 * d } else { 0 };
+        let layout = Layout::new(spec.kv_heads, bytes)
             .ok_or_else(|| Error::new(Kind::Spec, "kv_heads: a page of that many heads is beyond 4 GiB"))?;
         let gain = i32::from(spec.rounds) * d.trailing_zeros() as i32;
         let odd = gain % 2;
@@ -81,13 +86,22 @@ impl Plan {
         &self.transforms[stream as usize]
     }
 
+    /// The codes of a stream.
+    pub fn codec(&self, stream: Stream) -> &Codec {
+        match stream {
+            Stream::Keys => &self.key,
+            Stream::Values => &self.value,
+            Stream::Signs => &self.signs,
+        }
+    }
+
     /// The variant it was made for.
     pub fn variant(&self) -> Variant {
         self.variant
     }
 
     /// The kernels of that variant, which `new` found to run.
-    pub fn kernels(&self) -> &'static dyn Kernels {
+    pub fn kernels(&self) -> &'static Kernels {
         self.variant.kernels().expect("a variant that runs")
     }
 

@@ -1,5 +1,7 @@
 //! What a layer stores and how: the spec, checked.
 
+use std::mem::offset_of;
+
 use crate::error::{Error, Kind, Result};
 
 /// No centring.
@@ -35,63 +37,88 @@ impl Family {
     }
 }
 
-/// One layer's spec, as numbered in `docs/page-format.md`.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct LayerSpec {
+/// The struct, its fields' places and their checks, from one row a field: name, name in dumps, type, what must hold.
+macro_rules! fields {
+    ($($(#[$about:meta])* $name:ident $dumped:literal: $type:ty $(, $must:literal, $holds:expr)?;)*) => {
+        /// One layer's spec, as numbered in `docs/page-format.md`, and in memory as `kv_layer_spec` has it.
+        #[derive(Clone, Copy, Debug, PartialEq)]
+        #[repr(C)]
+        pub struct LayerSpec {
+            $($(#[$about])* pub $name: $type,)*
+        }
+
+        impl LayerSpec {
+            /// Name in dumps, offset and bytes of each field.
+            pub const FIELDS: &'static [(&'static str, usize, usize)] =
+                &[$(($dumped, offset_of!(Self, $name), size_of::<$type>())),*];
+
+            /// `Kind::Spec` for what the numeric contract does not define.
+            pub fn check(&self) -> Result<()> {
+                $($(
+                    let holds: fn(&Self) -> bool = $holds;
+                    if !holds(self) {
+                        let message = format!("{}: {} is not {}", stringify!($name), self.$name, $must);
+                        return Err(Error::new(Kind::Spec, message));
+                    }
+                )?)*
+                Ok(())
+            }
+
+            /// As in memory and in dumps, with zeros where there is no field.
+            pub fn bytes(&self) -> [u8; size_of::<Self>()] {
+                let mut out = [0; size_of::<Self>()];
+                $(out[offset_of!(Self, $name)..][..size_of::<$type>()].copy_from_slice(&self.$name.to_le_bytes());)*
+                out
+            }
+        }
+    };
+}
+
+fields! {
     /// KV heads, at least 1.
-    pub kv_heads: u16,
+    kv_heads "kv_heads": u16, "at least 1", |spec| spec.kv_heads >= 1;
     /// Query heads, a multiple of `kv_heads`.
-    pub query_heads: u16,
+    query_heads "query_heads": u16, "a multiple of kv_heads",
+        |spec| spec.query_heads >= 1 && spec.query_heads.is_multiple_of(spec.kv_heads);
     /// A multiple of 16 in 16 ..= 576.
-    pub head_dim: u16,
+    head_dim "head_dim": u16, "a multiple of 16 in 16 .. 576", |spec| sixteens(spec.head_dim, 576);
     /// Tokens of a page: a multiple of 16 in 16 ..= 1024.
-    pub page_tokens: u16,
+    page_tokens "page_tokens": u16, "a multiple of 16 in 16 .. 1024", |spec| sixteens(spec.page_tokens, 1024);
     /// `16 * family + 2 * bits`.
-    pub key_mode: u8,
+    key_mode "keys": u8, "a mode of docs/page-format.md", |spec| family_of(spec.key_mode).is_some();
     /// Likewise.
-    pub value_mode: u8,
+    value_mode "values": u8, "a mode of docs/page-format.md without sign projection",
+        |spec| family_of(spec.value_mode).is_some_and(|family| family != Family::TurboQjl);
     /// `CENTRE_NONE`, `CENTRE_FROZEN` or `CENTRE_PAGE`.
-    pub key_centre: u8,
+    key_centre "key_centre": u8, "0, 1 or 2", |spec| spec.key_centre <= CENTRE_PAGE;
     /// `CENTRE_NONE` or `CENTRE_FROZEN`.
-    pub value_centre: u8,
+    value_centre "value_centre": u8, "0 or 1", |spec| spec.value_centre <= CENTRE_FROZEN;
     /// `SCALE_U8`, `SCALE_U8LOG` or `SCALE_FP16`.
-    pub scale_kind: u8,
+    scale_kind "scale": u8, "0, 1 or 2", |spec| spec.scale_kind <= SCALE_FP16;
     /// Rounds of the transform: 1 or 2.
-    pub rounds: u8,
+    rounds "rounds": u8, "1 or 2", |spec| (1..=2).contains(&spec.rounds);
     /// How many of the newest tokens stay fp16.
-    pub window: u32,
+    window "window": u32;
     /// How many of the first tokens stay fp16.
-    pub sinks: u32,
+    sinks "sinks": u32;
     /// How many of the newest tokens may be attended; 0: all.
-    pub span: u32,
+    span "span": u32;
     /// In 2^-20 ..= 2^20.
-    pub softmax_scale: f32,
+    softmax_scale "softmax_scale": f32, "in 2^-20 .. 2^20",
+        |spec| (2f32.powi(-20)..=2f32.powi(20)).contains(&spec.softmax_scale);
     /// Seed of the transforms.
-    pub seed: u64,
+    seed "seed": u64;
+}
+
+/// The two bytes of `LayerSpec` that are no field.
+pub const RESERVED_AT: usize = 14;
+const _: () = assert!(offset_of!(LayerSpec, rounds) + 1 == RESERVED_AT && offset_of!(LayerSpec, window) == 16);
+
+fn sixteens(x: u16, most: u16) -> bool {
+    (16..=most).contains(&x) && x.is_multiple_of(16)
 }
 
 impl LayerSpec {
-    /// `Kind::Spec` for what the numeric contract does not define.
-    pub fn check(&self) -> Result<()> {
-        let d = self.head_dim;
-        let p = self.page_tokens;
-        require(self.kv_heads >= 1, "kv_heads", self.kv_heads, "at least 1")?;
-        let whole = self.query_heads >= 1 && self.query_heads.is_multiple_of(self.kv_heads);
-        require(whole, "query_heads", self.query_heads, "a multiple of kv_heads")?;
-        require((16..=576).contains(&d) && d.is_multiple_of(16), "head_dim", d, "a multiple of 16 in 16 .. 576")?;
-        require((16..=1024).contains(&p) && p.is_multiple_of(16), "page_tokens", p, "a multiple of 16 in 16 .. 1024")?;
-        require(family_of(self.key_mode).is_some(), "key_mode", self.key_mode, "a mode of docs/page-format.md")?;
-        let values = family_of(self.value_mode).is_some_and(|family| family != Family::TurboQjl);
-        require(values, "value_mode", self.value_mode, "a mode of docs/page-format.md without sign projection")?;
-        require(self.key_centre <= CENTRE_PAGE, "key_centre", self.key_centre, "0, 1 or 2")?;
-        require(self.value_centre <= CENTRE_FROZEN, "value_centre", self.value_centre, "0 or 1")?;
-        require(self.scale_kind <= SCALE_FP16, "scale_kind", self.scale_kind, "0, 1 or 2")?;
-        require((1..=2).contains(&self.rounds), "rounds", self.rounds, "1 or 2")?;
-        let scale = self.softmax_scale;
-        let range = 2f32.powi(-20)..=2f32.powi(20);
-        require(range.contains(&scale), "softmax_scale", scale, "in 2^-20 .. 2^20")
-    }
-
     /// How keys are stored.
     pub fn keys(&self) -> Family {
         family_of(self.key_mode).expect("a checked spec")
@@ -110,6 +137,11 @@ impl LayerSpec {
     /// Centring of the values: none where they are fp16.
     pub fn value_centring(&self) -> u8 {
         if self.values() == Family::Fp16 { CENTRE_NONE } else { self.value_centre }
+    }
+
+    /// Whether keys and values are centred by a frozen mean.
+    pub fn frozen(&self) -> [bool; 2] {
+        [self.key_centring(), self.value_centring()].map(|centre| centre == CENTRE_FROZEN)
     }
 
     /// One of the streams has scales and a transform.
@@ -141,10 +173,6 @@ impl LayerSpec {
     pub fn token_bytes(&self) -> usize {
         2 * usize::from(self.kv_heads) * usize::from(self.head_dim)
     }
-}
-
-fn require(ok: bool, field: &str, value: impl std::fmt::Display, must: &str) -> Result<()> {
-    if ok { Ok(()) } else { Err(Error::new(Kind::Spec, format!("{field}: {value} is not {must}"))) }
 }
 
 /// The family of a mode that exists.

@@ -4,7 +4,7 @@
 pub const MOST_CHANNELS: usize = 576;
 
 /// Which stream a transform is drawn for.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stream {
     /// Keys.
     Keys = 0,

@@ -1,7 +1,7 @@
 //! Every method of every variant that runs here, bit for bit against the scalar one.
 
 use kvassay_core::codec::Codec;
-use kvassay_core::kernels::{Fp16Rows, Kernels, Queries, Scalar, TOGETHER, Variant};
+use kvassay_core::kernels::{Fp16Rows, Kernels, Queries, SCALAR, TOGETHER, Variant};
 use kvassay_core::spec::Family;
 use kvassay_core::transform::{Stream, Transform};
 
@@ -56,7 +56,7 @@ fn codecs(d: usize) -> Vec<(String, Codec)> {
 }
 
 /// Everything of one variant, in an order that does not depend on it.
-fn outputs(k: &dyn Kernels) -> Vec<Output> {
+fn outputs(k: &Kernels) -> Vec<Output> {
     let mut all = Vec::new();
     let mut draw = Draw(1);
     for d in DIMS {
@@ -77,7 +77,7 @@ fn outputs(k: &dyn Kernels) -> Vec<Output> {
     all
 }
 
-fn fp16(k: &dyn Kernels, d: usize, draw: &mut Draw, all: &mut Vec<Output>) {
+fn fp16(k: &Kernels, d: usize, draw: &mut Draw, all: &mut Vec<Output>) {
     let tiny = 2f32.powi(-24);
     for scale in [1.0, 65504.0, tiny * 300.0, 70000.0, f32::NAN] {
         let (x, mut out) = (draw.floats(d + 3, scale), vec![0; 2 * d + 6]);
@@ -109,7 +109,7 @@ fn fp16(k: &dyn Kernels, d: usize, draw: &mut Draw, all: &mut Vec<Output>) {
     }
 }
 
-fn transforms(k: &dyn Kernels, d: usize, draw: &mut Draw, all: &mut Vec<Output>) {
+fn transforms(k: &Kernels, d: usize, draw: &mut Draw, all: &mut Vec<Output>) {
     for rounds in [1, 2] {
         let t = Transform::new(7, Stream::Keys, d, rounds);
         let mut x = draw.floats(3 * d, 5.0);
@@ -120,7 +120,7 @@ fn transforms(k: &dyn Kernels, d: usize, draw: &mut Draw, all: &mut Vec<Output>)
     }
 }
 
-fn affine(k: &dyn Kernels, d: usize, draw: &mut Draw, all: &mut Vec<Output>) {
+fn affine(k: &Kernels, d: usize, draw: &mut Draw, all: &mut Vec<Output>) {
     for bits in 2..=4 {
         for tokens in [16, 32] {
             let mut r = draw.floats(tokens * d, 3.0);
@@ -138,19 +138,7 @@ fn affine(k: &dyn Kernels, d: usize, draw: &mut Draw, all: &mut Vec<Output>) {
     }
 }
 
-fn codes(k: &dyn Kernels, codec: &Codec, d: usize, name: &str, draw: &mut Draw, all: &mut Vec<Output>) {
-    if name.starts_with("turbo") {
-        let mut y = draw.floats(4 * d, 2.0);
-        y[2 * d..3 * d].fill(0.0);
-        for unbiased in [true, false] {
-            let (mut codes, mut scales) = (vec![0; 4 * d], vec![0.0; 4]);
-            k.quantize(codec, unbiased, &y, &mut codes, &mut scales);
-            all.push((format!("quantize {unbiased}, {name}"), [wide(&codes), bits(&scales)].concat()));
-            let mut e = y[..d].to_vec();
-            let n2 = k.residual(codec, &mut e, &codes[..d], scales[0]);
-            all.push((format!("residual {name}"), [bits(&e), vec![n2.to_bits()]].concat()));
-        }
-    }
+fn codes(k: &Kernels, codec: &Codec, d: usize, name: &str, draw: &mut Draw, all: &mut Vec<Output>) {
     let tokens = 48;
     let codes = codes_of(codec, d, tokens, draw);
     let mut tiles = [vec![0; codec.bytes(tokens)], vec![0; codec.bytes(tokens)]];
@@ -177,11 +165,11 @@ fn codes_of(codec: &Codec, d: usize, tokens: usize, draw: &mut Draw) -> Vec<u8> 
 }
 
 /// Scans and sums with what the variant itself makes of queries and weights, whose order is its own affair.
-fn sums(k: &dyn Kernels, codec: &Codec, d: usize, name: &str, draw: &mut Draw, all: &mut Vec<Output>) {
+fn sums(k: &Kernels, codec: &Codec, d: usize, name: &str, draw: &mut Draw, all: &mut Vec<Output>) {
     let tokens = 48;
     let codes = codes_of(codec, d, tokens, draw);
     let mut tiles = vec![0; codec.bytes(tokens)];
-    Scalar.pack_keys(codec, d, &codes, &mut tiles);
+    SCALAR.pack_keys(codec, d, &codes, &mut tiles);
     for rows in [1, 2, 3, 4, 7] {
         let mut z = draw.floats(rows * d, 3.0);
         z[..d].fill(1.5); // all of them the largest integer
@@ -210,7 +198,7 @@ fn sums(k: &dyn Kernels, codec: &Codec, d: usize, name: &str, draw: &mut Draw, a
         all.push((format!("query8, {rows} rows, {name}"), [bits(&scales), query].concat()));
         all.push((format!("keyscan {rows} rows, {name}"), integers(&out)));
     }
-    Scalar.pack_values(codec, d, &codes, &mut tiles);
+    SCALAR.pack_values(codec, d, &codes, &mut tiles);
     let mut rest = &tiles[..];
     for span in codec.spans().iter().filter(|span| span.bits > 1) {
         for rows in [1, 2, 3, 4, 7] {
@@ -232,7 +220,7 @@ fn sums(k: &dyn Kernels, codec: &Codec, d: usize, name: &str, draw: &mut Draw, a
     }
 }
 
-fn softmax(k: &dyn Kernels, n: usize, draw: &mut Draw, all: &mut Vec<Output>) {
+fn softmax(k: &Kernels, n: usize, draw: &mut Draw, all: &mut Vec<Output>) {
     let t = draw.floats(n, 90.0);
     let most = k.maximum(&t);
     // Of zeros of both signs either may be returned.
@@ -250,7 +238,7 @@ fn softmax(k: &dyn Kernels, n: usize, draw: &mut Draw, all: &mut Vec<Output>) {
     }
 }
 
-fn combinations(k: &dyn Kernels, n: usize, draw: &mut Draw, all: &mut Vec<Output>) {
+fn combinations(k: &Kernels, n: usize, draw: &mut Draw, all: &mut Vec<Output>) {
     let sum: Vec<i32> = (0..n).map(|_| draw.bits() as i32 - (1 << 30)).collect();
     let (su, start) = (draw.floats(n, 200.0), draw.floats(n, 9.0));
     let mut each = |name: &str, run: &dyn Fn(&mut [f32])| {
@@ -269,7 +257,7 @@ fn combinations(k: &dyn Kernels, n: usize, draw: &mut Draw, all: &mut Vec<Output
 
 /// Names of the outputs that differ.
 fn differences(found: &[Output]) -> Vec<String> {
-    let expected = outputs(&Scalar);
+    let expected = outputs(&SCALAR);
     assert_eq!(expected.len(), found.len());
     expected.iter().zip(found).filter(|(e, f)| e != f).map(|(e, _)| e.0.clone()).collect()
 }
@@ -297,7 +285,7 @@ fn every_variant_gives_the_bits_of_scalar() {
 /// The test of the test: one bit of any output is noticed.
 #[test]
 fn one_wrong_bit_is_found() {
-    let mut found = outputs(&Scalar);
+    let mut found = outputs(&SCALAR);
     let name = found[17].0.clone();
     found[17].1[0] ^= 1;
     assert_eq!(differences(&found), [name]);

@@ -1,29 +1,97 @@
-//! The rows of one KV head, from queries to outputs.
+//! The rows of one KV head of a call, and what is known of them.
 
-use super::{Call, MOST_ROWS, Worker};
-use crate::arith::ex2;
+use super::Worker;
 use crate::kernels::Kernels;
-use crate::plan::{CHUNK_PAGES, LN2};
-use crate::spec::{CENTRE_FROZEN, Family};
-use crate::transform::{MOST_CHANNELS, Stream};
+use crate::layout::Part;
+use crate::plan::Plan;
+use crate::rows::Rows;
+
+/// Rows (queries and query heads of one KV head) that are worked on together.
+pub const MOST_ROWS: usize = 32;
+
+/// Sealed pages in order.
+pub trait Pages: Sync {
+    /// Page i, counted from the first that is held.
+    fn page(&self, i: usize) -> &[u8];
+}
+
+/// The stored state of one layer.
+#[derive(Clone, Copy)]
+pub struct State<'a> {
+    /// Tokens appended, retired ones included.
+    pub length: u64,
+    /// Sealed pages that are held.
+    pub pages: &'a dyn Pages,
+    /// Number of the first of them.
+    pub first_page: u64,
+    /// Min(length, sinks) tokens.
+    pub sink_keys: Rows<'a>,
+    /// Likewise.
+    pub sink_values: Rows<'a>,
+    /// All tokens after the last sealed page.
+    pub residual_keys: Rows<'a>,
+    /// Likewise.
+    pub residual_values: Rows<'a>,
+    /// Frozen mean `[kv_heads][d]`, empty where there is none.
+    pub key_mean: &'a [u8],
+    /// Likewise.
+    pub value_mean: &'a [u8],
+}
+
+/// One call: what every job of it reads.
+#[derive(Clone, Copy)]
+pub(crate) struct Call<'a> {
+    pub plan: &'a Plan,
+    pub state: State<'a>,
+    pub sealed: u64,
+    pub q: &'a [f32],
+    pub queries: u64,
+}
+
+impl<'a> Call<'a> {
+    /// Visible length of a query.
+    pub fn visible(&self, query: u64) -> u64 {
+        self.state.length - self.queries + 1 + query
+    }
+
+    /// First token after the sinks that a visible length may attend.
+    pub fn start(&self, visible: u64) -> u64 {
+        if self.plan.spec.span == 0 { 0 } else { visible.saturating_sub(u64::from(self.plan.spec.span)) }
+    }
+
+    /// Page by its number in the layer.
+    pub fn page(&self, number: u64) -> &'a [u8] {
+        self.state.pages.page((number - self.state.first_page) as usize)
+    }
+
+    /// The first token of a page.
+    pub fn page_start(&self, number: u64) -> u64 {
+        u64::from(self.plan.spec.sinks) + number * u64::from(self.plan.spec.page_tokens)
+    }
+
+    /// Number of the page with the first token that any query needs.
+    pub fn first_needed(&self, visible: u64) -> u64 {
+        self.plan.spec.first_reached(visible)
+    }
+}
 
 /// A maximum and a sum of weights; the maximum is absent before there was a token.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Softmax {
+pub(crate) struct Softmax {
     pub m: Option<f32>,
     pub l: f32,
 }
 
 /// What is known of one row.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Row {
+pub(crate) struct Row {
     pub query: u64,
     pub head: usize,
     pub visible: u64,
     /// First token after the sinks that it attends.
     pub start: u64,
-    pub qs: f32,
-    pub qs2: f32,
+    /// Scales of the integer queries of the keys and of the signs.
+    pub qs: [f32; 2],
     /// Product with the frozen mean.
     pub bias: f32,
     pub recent: Softmax,
@@ -32,9 +100,9 @@ pub(super) struct Row {
     pub total: Softmax,
 }
 
-pub(super) struct Job<'a, 'c, 'w> {
+pub(crate) struct Job<'a, 'c, 'w> {
     pub call: &'a Call<'c>,
-    pub kernels: &'static dyn Kernels,
+    pub kernels: &'static Kernels,
     pub head: usize,
     pub count: usize,
     pub rows: [Row; MOST_ROWS],
@@ -42,164 +110,33 @@ pub(super) struct Job<'a, 'c, 'w> {
     pub scanned: u64,
 }
 
-impl<'a, 'c, 'w> Job<'a, 'c, 'w> {
-    /// Rows `first .. first + count` of a head, in order of query, then query head; their queries are made.
-    pub fn new(call: &'a Call<'c>, head: usize, first: usize, count: usize, worker: &'a mut Worker<'w>) -> Self {
-        let kernels = call.plan.kernels();
-        let mut job = Self { call, kernels, head, count, rows: [Row::default(); MOST_ROWS], worker, scanned: 0 };
-        let group = call.plan.group();
-        for (r, row) in job.rows[..count].iter_mut().enumerate() {
-            row.query = ((first + r) / group) as u64;
-            row.head = head * group + (first + r) % group;
-            row.visible = call.visible(row.query);
-            row.start = call.start(row.visible);
-        }
-        job.make_queries();
-        job
+/// A row that takes part in a page: what it was, what is added.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Active {
+    pub row: usize,
+    pub al: f32,
+    pub be: f32,
+}
+
+/// `const(1/16383)`.
+pub(crate) const WEIGHT: f32 = (1.0 / 16383.0f64) as f32;
+
+impl Job<'_, '_, '_> {
+    /// The head's part of a stream.
+    pub fn part<'p>(&self, page: &'p [u8], part: Part) -> &'p [u8] {
+        &page[self.call.plan.layout.range(part, self.head)]
     }
 
-    fn make_queries(&mut self) {
-        let plan = self.call.plan;
-        let d = plan.d();
-        for (row, ql) in self.rows[..self.count].iter().zip(self.worker.ql.chunks_exact_mut(d)) {
-            let at = (row.query as usize * usize::from(plan.spec.query_heads) + row.head) * d;
-            for (ql, q) in ql.iter_mut().zip(&self.call.q[at..at + d]) {
-                let x = q * plan.query_scale;
-                *ql = if x.abs() < 2f32.powi(-64) { 0.0 } else { x };
-            }
+    /// Integer weights of all active rows; their largest.
+    pub fn weigh(&mut self, count: usize) -> [f32; MOST_ROWS] {
+        let (tokens, stride) = (self.call.plan.page_tokens(), self.worker.t_stride());
+        let mut largest = [0.0; MOST_ROWS];
+        for (i, largest) in largest.iter_mut().enumerate().take(count) {
+            let worker = &mut *self.worker;
+            let (p, iw) = (&worker.t[i * stride..][..tokens], &mut worker.w[i * tokens..][..tokens]);
+            *largest = self.kernels.weigh(p, &worker.scale[..tokens], iw);
         }
-        if plan.spec.keys().rotated() {
-            self.make_integers(Stream::Keys);
-        }
-        if plan.spec.keys() == Family::TurboQjl {
-            self.make_integers(Stream::Signs);
-        }
-        if plan.spec.key_centring() == CENTRE_FROZEN && !self.call.state.key_mean.is_empty() {
-            let mean = &self.call.state.key_mean[2 * d * self.head..][..2 * d];
-            let mut wide = [0.0; MOST_CHANNELS];
-            self.kernels.widen(mean, &[], &mut wide[..d]);
-            for (row, ql) in self.rows[..self.count].iter_mut().zip(self.worker.ql.chunks_exact(d)) {
-                row.bias = crate::arith::d16(ql, &wide[..d]);
-            }
-        }
-    }
-
-    /// The integer queries of the keys; of the signs from those, which x still holds transformed.
-    fn make_integers(&mut self, stream: Stream) {
-        let plan = self.call.plan;
-        let d = plan.d();
-        let used = self.count * d;
-        let signs = matches!(stream, Stream::Signs);
-        if !signs {
-            self.worker.x[..used].copy_from_slice(&self.worker.ql[..used]);
-        }
-        self.kernels.forward(plan.transform(stream), &mut self.worker.x[..used]);
-        let worker = &mut *self.worker;
-        let (qi, codec) = if signs { (&mut worker.qi2, &plan.signs) } else { (&mut worker.qi, &plan.key) };
-        let prepared = worker.prepared[usize::from(signs)].chunks_exact_mut(d / 8);
-        let rows = worker.x.chunks_exact(d).zip(qi.chunks_exact_mut(d)).zip(prepared);
-        for (row, ((z, qi), prepared)) in self.rows[..self.count].iter_mut().zip(rows) {
-            let qs = self.kernels.query8(z, qi);
-            self.kernels.prepare(codec, qi, prepared);
-            *(if signs { &mut row.qs2 } else { &mut row.qs }) = if signs { qs } else { qs * plan.read };
-        }
-        self.kernels.arrange(codec, d, &qi[..used], worker.arranged[usize::from(signs)]);
-    }
-
-    /// Writes the outputs of its rows; the result is how many pages were read.
-    pub fn attend(mut self, out: &mut [f32]) -> u64 {
-        let used = self.count * self.call.plan.d();
-        self.attend_recent();
-        self.worker.total[..used].fill(0.0);
-        for row in &mut self.rows[..self.count] {
-            row.total = Softmax { m: row.recent.m, l: 0.0 };
-        }
-        let first = self.call.first_needed(self.rows[0].visible);
-        let sealed = self.call.sealed;
-        let mut page = first;
-        while page < sealed {
-            let end = ((page / CHUNK_PAGES + 1) * CHUNK_PAGES).min(sealed);
-            self.attend_chunk(page, end);
-            self.fold_chunk();
-            page = end;
-        }
-        self.finish(out);
-        self.scanned
-    }
-
-    fn attend_chunk(&mut self, from: u64, to: u64) {
-        let used = self.count * self.call.plan.d();
-        self.worker.acc[..used].fill(0.0);
-        for row in &mut self.rows[..self.count] {
-            row.chunk = Softmax { m: row.recent.m, l: 0.0 };
-            row.touched = false;
-        }
-        for page in from..to {
-            self.attend_page(page);
-        }
-    }
-
-    fn fold_chunk(&mut self) {
-        let d = self.call.plan.d();
-        let accs = self.worker.total.chunks_exact_mut(d).zip(self.worker.acc.chunks_exact(d));
-        for (row, (total, acc)) in self.rows[..self.count].iter_mut().zip(accs) {
-            let Some(chunk) = row.chunk.m.filter(|_| row.touched) else { continue };
-            let before = row.total.m.unwrap_or(chunk);
-            let m = if chunk > before { chunk } else { before };
-            let (al, be) = (ex2(before - m), ex2(chunk - m));
-            row.total = Softmax { m: Some(m), l: row.total.l * al + row.chunk.l * be };
-            self.kernels.blend_rows(total, acc, al, be);
-        }
-    }
-
-    fn finish(&mut self, out: &mut [f32]) {
-        let plan = self.call.plan;
-        let d = plan.d();
-        let rotated = plan.spec.values().rotated();
-        let read = if rotated { plan.read } else { 1.0 }; // a product with 1 is exact
-        if rotated {
-            self.kernels.inverse(plan.transform(Stream::Values), &mut self.worker.total[..self.count * d]);
-        }
-        let mut mean = [0.0; MOST_CHANNELS];
-        if plan.spec.value_centring() == CENTRE_FROZEN && !self.call.state.value_mean.is_empty() {
-            self.kernels.widen(&self.call.state.value_mean[2 * d * self.head..][..2 * d], &[], &mut mean[..d]);
-        }
-        for (r, row) in self.rows[..self.count].iter().enumerate() {
-            let at = (row.query as usize * usize::from(plan.spec.query_heads) + row.head) * d;
-            let a0 = match (row.recent.m, row.total.m) {
-                (Some(m0), Some(m)) => ex2(m0 - m),
-                _ => 1.0,
-            };
-            let (l, sum) = (row.total.l, row.total.l + row.recent.l * a0);
-            let parts = self.worker.total[r * d..].iter().zip(&self.worker.recent[r * d..]).zip(&mean);
-            for (out, ((o, recent), mean)) in out[at..at + d].iter_mut().zip(parts) {
-                // Without centring l * mean is 0, and adding that changes no bit of a result to which +0 is added.
-                *out = (o * read + l * mean + recent * a0) / sum + 0.0;
-            }
-        }
-    }
-
-    /// Writes the scores of its rows, which are of one query.
-    pub fn scores(mut self, out: &mut [f32]) -> u64 {
-        let length = self.call.state.length as usize;
-        self.score_recent(out, length);
-        let plan = self.call.plan;
-        let tokens = plan.page_tokens();
-        for page in self.call.first_needed(self.rows[0].visible)..self.call.sealed {
-            let (from, to) = self.attended(0, page);
-            if from == to {
-                continue;
-            }
-            self.page_logits(self.call.page(page), 0, self.count);
-            let first = self.call.page_start(page) as usize;
-            for (r, row) in self.rows[..self.count].iter().enumerate() {
-                let t = &self.worker.t[r * self.worker.t_stride()..][..tokens];
-                for (j, t) in t.iter().enumerate().take(to).skip(from) {
-                    out[row.head * length + first + j] = t * LN2;
-                }
-            }
-        }
-        self.scanned
+        largest
     }
 
     /// Which tokens of a page a row attends.

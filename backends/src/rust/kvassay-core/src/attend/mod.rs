@@ -1,87 +1,18 @@
 //! Attention and scores over the stored state of one layer (numeric contract, sections 7 to 10).
 
-mod job;
-mod logits;
+pub(crate) mod job;
 mod pages;
 mod recent;
-mod values;
+mod run;
 mod worker;
 
 use crate::error::{Error, Kind, Place, Result};
 use crate::half;
 use crate::plan::Plan;
-use crate::rows::Rows;
 
+use job::{Call, Job};
+pub use job::{MOST_ROWS, Pages, State};
 pub use worker::{Sizes, Worker};
-
-/// Rows (queries and query heads of one KV head) that are worked on together.
-pub const MOST_ROWS: usize = 32;
-
-/// Sealed pages in order.
-pub trait Pages: Sync {
-    /// Page i, counted from the first that is held.
-    fn page(&self, i: usize) -> &[u8];
-}
-
-/// The stored state of one layer.
-#[derive(Clone, Copy)]
-pub struct State<'a> {
-    /// Tokens appended, retired ones included.
-    pub length: u64,
-    /// Sealed pages that are held.
-    pub pages: &'a dyn Pages,
-    /// Number of the first of them.
-    pub first_page: u64,
-    /// Min(length, sinks) tokens.
-    pub sink_keys: Rows<'a>,
-    /// Likewise.
-    pub sink_values: Rows<'a>,
-    /// All tokens after the last sealed page.
-    pub residual_keys: Rows<'a>,
-    /// Likewise.
-    pub residual_values: Rows<'a>,
-    /// Frozen mean `[kv_heads][d]`, empty where there is none.
-    pub key_mean: &'a [u8],
-    /// Likewise.
-    pub value_mean: &'a [u8],
-}
-
-/// One call: what every job of it reads.
-#[derive(Clone, Copy)]
-pub(crate) struct Call<'a> {
-    plan: &'a Plan,
-    state: State<'a>,
-    sealed: u64,
-    q: &'a [f32],
-    queries: u64,
-}
-
-impl<'a> Call<'a> {
-    /// Visible length of a query.
-    fn visible(&self, query: u64) -> u64 {
-        self.state.length - self.queries + 1 + query
-    }
-
-    /// First token after the sinks that a visible length may attend.
-    fn start(&self, visible: u64) -> u64 {
-        if self.plan.spec.span == 0 { 0 } else { visible.saturating_sub(u64::from(self.plan.spec.span)) }
-    }
-
-    /// Page by its number in the layer.
-    fn page(&self, number: u64) -> &'a [u8] {
-        self.state.pages.page((number - self.state.first_page) as usize)
-    }
-
-    /// The first token of a page.
-    fn page_start(&self, number: u64) -> u64 {
-        u64::from(self.plan.spec.sinks) + number * u64::from(self.plan.spec.page_tokens)
-    }
-
-    /// Number of the page with the first token that any query needs.
-    fn first_needed(&self, visible: u64) -> u64 {
-        self.plan.spec.first_reached(visible)
-    }
-}
 
 fn begin<'a>(plan: &'a Plan, state: State<'a>, q: &'a [f32], queries: u64) -> Result<Call<'a>> {
     if queries == 0 {
@@ -134,7 +65,7 @@ pub fn attend(
     for head in 0..plan.heads() {
         for first in (0..rows).step_by(worker.rows()) {
             let count = worker.rows().min(rows - first);
-            scanned += job::Job::new(&call, head, first, count, worker).attend(out);
+            scanned += Job::new(&call, head, first, count, worker).attend(out);
         }
     }
     Ok(scanned)
@@ -152,7 +83,7 @@ pub fn scores(plan: &Plan, state: State<'_>, q: &[f32], out: &mut [f32], worker:
     for head in 0..plan.heads() {
         for first in (0..plan.group()).step_by(worker.rows()) {
             let count = worker.rows().min(plan.group() - first);
-            scanned += job::Job::new(&call, head, first, count, worker).scores(out);
+            scanned += Job::new(&call, head, first, count, worker).scores(out);
         }
     }
     Ok(scanned)

@@ -1,17 +1,11 @@
 //! One page: logits, softmax and values of the rows that attend it (numeric contract, section 10, steps 1 to 4).
 
-use super::MOST_ROWS;
-use super::job::Job;
+use super::job::{Active, Job, MOST_ROWS};
 use crate::arith::{ex2, tree};
-use crate::layout::{PARTS, Part};
-
-/// A row that takes part in a page: what it was, what is added.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Active {
-    pub row: usize,
-    pub al: f32,
-    pub be: f32,
-}
+use crate::family;
+use crate::kernels::Fp16Rows;
+use crate::layout::{Holds, PARTS, Part};
+use crate::spec::{CENTRE_NONE, CENTRE_PAGE};
 
 /// Pages whose largest logit is this far below the maximum are skipped.
 const NEGLIGIBLE: f32 = -40.0;
@@ -46,14 +40,39 @@ impl Job<'_, '_, '_> {
             }
         }
         if count > 0 {
-            self.page_values(bytes, &active[..count]);
+            family::of(self.call.plan.spec.values()).add_values(self, bytes, &active[..count]);
+        }
+    }
+
+    /// Logits of rows row0..row1 of a page, each at its place in t.
+    pub fn page_logits(&mut self, page: &[u8], row0: usize, row1: usize) {
+        self.scanned += 1;
+        let spec = &self.call.plan.spec;
+        family::of(spec.keys()).logits(self, page, row0..row1);
+        if spec.key_centring() != CENTRE_NONE {
+            self.centre(page, row0, row1);
+        }
+    }
+
+    fn centre(&mut self, page: &[u8], row0: usize, row1: usize) {
+        let plan = self.call.plan;
+        let (d, tokens, stride) = (plan.d(), plan.page_tokens(), self.worker.t_stride());
+        let mut bias = [0.0; MOST_ROWS];
+        if plan.spec.key_centring() == CENTRE_PAGE {
+            let mean = Fp16Rows { data: self.part(page, Part::KeyMean), stride: 0, count: 1 };
+            self.kernels.dots(&self.worker.ql[row0 * d..row1 * d], d, mean, &mut bias, 1);
+        } else {
+            bias.iter_mut().zip(&self.rows[row0..row1]).for_each(|(bias, row)| *bias = row.bias);
+        }
+        for (i, r) in (row0..row1).enumerate() {
+            self.kernels.shift(&mut self.worker.t[r * stride..][..tokens], bias[i]);
         }
     }
 
     /// Pages lie apart, and what fetches ahead by itself stops at the end of each stream.
-    fn ask_for(&self, page: Option<&[u8]>, parts: &[Part]) {
+    fn ask_for(&self, page: Option<&[u8]>, parts: &[(Part, Holds)]) {
         let Some(page) = page else { return };
-        for part in parts {
+        for (part, _) in parts {
             let range = self.call.plan.layout.range(*part, self.head);
             if !range.is_empty() {
                 self.kernels.prefetch(&page[range]);

@@ -70,7 +70,7 @@ impl Job<'_, '_, '_> {
             }
         }
         let again = self.held() > stride;
-        let mut sums = [(0usize, [0.0f32; 16]); super::MOST_ROWS];
+        let mut sums = [(0usize, [0.0f32; 16]); super::job::MOST_ROWS];
         for block in self.blocks() {
             if again {
                 self.recent_logits(&block);

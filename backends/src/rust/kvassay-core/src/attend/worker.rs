@@ -1,6 +1,6 @@
 //! Working memory of one thread.
 
-use super::MOST_ROWS;
+use super::job::MOST_ROWS;
 use crate::kernels::TOGETHER;
 use crate::plan::Plan;
 
@@ -71,31 +71,29 @@ impl Sizes {
 pub struct Worker<'a> {
     sizes: Sizes,
     /// Scaled queries.
-    pub(super) ql: &'a mut [f32],
+    pub(crate) ql: &'a mut [f32],
     /// Transformed queries, then sums over fp16 values.
-    pub(super) x: &'a mut [f32],
+    pub(crate) x: &'a mut [f32],
     /// Of a chunk.
-    pub(super) acc: &'a mut [f32],
+    pub(crate) acc: &'a mut [f32],
     /// Of all chunks.
-    pub(super) total: &'a mut [f32],
+    pub(crate) total: &'a mut [f32],
     /// Of the fp16 tokens.
-    pub(super) recent: &'a mut [f32],
+    pub(crate) recent: &'a mut [f32],
     /// Logits, then weights: rows of `t_stride`.
-    pub(super) t: &'a mut [f32],
+    pub(crate) t: &'a mut [f32],
     /// Scales of a page's tokens or channels.
-    pub(super) scale: &'a mut [f32],
+    pub(crate) scale: &'a mut [f32],
     /// Integer sums: rows of tokens or channels.
-    pub(super) sums: &'a mut [i32],
+    pub(crate) sums: &'a mut [i32],
     /// Weights of tokens or queries of 15 bits.
-    pub(super) w: &'a mut [i16],
-    /// Queries of 7 bits.
-    pub(super) qi: &'a mut [i8],
-    /// Their sign projections.
-    pub(super) qi2: &'a mut [i8],
+    pub(crate) w: &'a mut [i16],
+    /// Queries of 7 bits, and their sign projections.
+    pub(crate) qi: [&'a mut [i8]; 2],
     /// What the kernels prepared of both: rows of `d / 8`.
-    pub(super) prepared: [&'a mut [i32]; 2],
+    pub(crate) prepared: [&'a mut [i32]; 2],
     /// What they arranged of both.
-    pub(super) arranged: [&'a mut [i32]; 2],
+    pub(crate) arranged: [&'a mut [i32]; 2],
 }
 
 impl<'a> Worker<'a> {
@@ -116,13 +114,13 @@ impl<'a> Worker<'a> {
         };
         let (ql, x, acc, total, recent) = (take(row), take(row), take(row), take(row), take(row));
         let (t, scale) = (take(sizes.rows * sizes.t_stride), take(sizes.scale));
-        let (qi, qi2) = bytes.split_at_mut(row);
+        let (qi, signs_qi) = bytes.split_at_mut(row);
         let (sums, rest) = ints.split_at_mut(sizes.rows * sizes.wide);
         let (keys, rest) = rest.split_at_mut(row / 8);
         let (signs, rest) = rest.split_at_mut(row / 8);
         let (first, rest) = rest.split_at_mut(sizes.arranged);
         let (prepared, arranged) = ([keys, signs], [first, &mut rest[..sizes.arranged]]);
-        Self { sizes, ql, x, acc, total, recent, t, scale, sums, w: words, qi, qi2, prepared, arranged }
+        Self { sizes, ql, x, acc, total, recent, t, scale, sums, w: words, qi: [qi, signs_qi], prepared, arranged }
     }
 
     /// Rows worked on together.
@@ -131,7 +129,7 @@ impl<'a> Worker<'a> {
     }
 
     /// Logits of a row.
-    pub(super) fn t_stride(&self) -> usize {
+    pub(crate) fn t_stride(&self) -> usize {
         self.sizes.t_stride
     }
 }

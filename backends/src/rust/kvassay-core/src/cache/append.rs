@@ -173,7 +173,7 @@ impl Layer {
         if number > 0 {
             return;
         }
-        for (stream, _) in self.frozen().into_iter().enumerate().filter(|(_, frozen)| *frozen) {
+        for (stream, _) in self.plan.spec.frozen().into_iter().enumerate().filter(|(_, frozen)| *frozen) {
             let mut mean = std::mem::take(&mut self.means[stream]);
             mean.resize(plan.spec.token_bytes(), 0);
             encode::page_mean(plan, &first_page(plan, self.residual_rows(stream)), &mut mean);

@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use super::layer::{Layer, Page};
 use super::{Cache, Config};
-use crate::layout::Part;
+use crate::layout::Holds;
 use crate::plan::Plan;
-use crate::spec::{Family, LayerSpec};
+use crate::spec::LayerSpec;
 
-/// Bytes by part (docs/lifecycle.md), whose sum is `allocated`, and counters.
+/// Bytes by part (docs/lifecycle.md), whose sum is `allocated`, and counters; in memory as `kv_stats` has them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
 #[allow(missing_docs)]
 pub struct Stats {
     pub codes: u64,
@@ -37,19 +38,6 @@ pub struct Stats {
 
 /// Counts of an `Arc`, which lie before what it holds.
 const COUNTS: usize = 2 * size_of::<usize>();
-
-const SCALES: [Part; 10] = [
-    Part::KeyScales,
-    Part::KeyNorms,
-    Part::ValueScales,
-    Part::KeySteps,
-    Part::KeyMinima,
-    Part::ValueSteps,
-    Part::ValueMinima,
-    Part::KeyMaxima,
-    Part::NormMaxima,
-    Part::ValueMaxima,
-];
 
 impl Cache {
     /// Bytes by part, and counters.
@@ -100,11 +88,13 @@ impl Cache {
 
 impl Layer {
     fn bill(&self, stats: &mut Stats) {
-        let (layout, spec) = (&self.plan.layout, &self.plan.spec);
+        let layout = &self.plan.layout;
         let count = self.pages.len();
-        let codes = layout.total(&[Part::KeyCodes, Part::ValueCodes, Part::KeySigns]);
-        let (scales, means) = (layout.total(&SCALES), layout.total(&[Part::KeyMean]));
-        debug_assert!(spec.keys() != Family::Fp16 || means == 0);
+        let (codes, means) = (layout.total(Holds::Codes), layout.total(Holds::Mean));
+        let scales: usize = [Holds::Scales, Holds::Steps, Holds::Minima, Holds::Maxima]
+            .into_iter()
+            .map(|holds| layout.total(holds))
+            .sum();
         stats.codes += (count * codes) as u64;
         stats.scales += (count * scales) as u64;
         let frozen: usize = self.means.iter().map(Vec::len).sum();

@@ -38,7 +38,7 @@ impl Section {
         let spec = &layer.plan.spec;
         let (width, sealed) = (spec.token_bytes() as u64, spec.sealed(extent.length));
         let sinks = extent.length.min(u64::from(spec.sinks));
-        let frozen = layer.frozen().map(|frozen| if frozen && sealed > 0 { width } else { 0 });
+        let frozen = spec.frozen().map(|frozen| if frozen && sealed > 0 { width } else { 0 });
         Self {
             means: frozen,
             sinks: sinks * width,
@@ -146,25 +146,13 @@ impl Layer {
     }
 }
 
-/// The record of a layer.
+/// The record of a layer: its spec, then what it holds.
 pub(super) fn write_record(spec: &LayerSpec, extent: &Extent) -> [u8; RECORD] {
     let mut out = [0; RECORD];
-    let mut at = 0;
-    let mut put = |bytes: &[u8]| {
-        out[at..at + bytes.len()].copy_from_slice(bytes);
-        at += bytes.len();
-    };
-    for two in [spec.kv_heads, spec.query_heads, spec.head_dim, spec.page_tokens] {
-        put(&two.to_le_bytes());
-    }
-    put(&[spec.key_mode, spec.value_mode, spec.key_centre, spec.value_centre, spec.scale_kind, spec.rounds, 0, 0]);
-    for four in [spec.window, spec.sinks, spec.span, spec.softmax_scale.to_bits()] {
-        put(&four.to_le_bytes());
-    }
-    put(&spec.seed.to_le_bytes());
-    put(&extent.length.to_le_bytes());
-    put(&(extent.first_page as u32).to_le_bytes());
-    put(&(extent.pages as u32).to_le_bytes());
-    put(&extent.offset.to_le_bytes());
+    out[..40].copy_from_slice(&spec.bytes());
+    out[40..48].copy_from_slice(&extent.length.to_le_bytes());
+    out[48..52].copy_from_slice(&(extent.first_page as u32).to_le_bytes());
+    out[52..56].copy_from_slice(&(extent.pages as u32).to_le_bytes());
+    out[56..].copy_from_slice(&extent.offset.to_le_bytes());
     out
 }

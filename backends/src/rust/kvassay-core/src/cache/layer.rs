@@ -8,7 +8,6 @@ use crate::attend::{Pages, State};
 use crate::error::Result;
 use crate::plan::Plan;
 use crate::rows::Rows;
-use crate::spec::CENTRE_FROZEN;
 
 /// A sealed page; it never changes and forks share it.
 pub(super) type Page = Arc<Vec<u8>>;
@@ -131,11 +130,6 @@ impl Layer {
             residual: [residual[0].copy()?, residual[1].copy()?],
             means: [memory::copy_of(&self.means[0])?, memory::copy_of(&self.means[1])?],
         })
-    }
-
-    /// Whether keys and values are centred by a frozen mean.
-    pub fn frozen(&self) -> [bool; 2] {
-        [self.plan.spec.key_centring(), self.plan.spec.value_centring()].map(|centre| centre == CENTRE_FROZEN)
     }
 
     /// Pages sealed so far, retired ones included.

@@ -10,7 +10,7 @@ use crate::error::{Error, Kind, Result};
 use crate::half;
 use crate::kernels::control::StandardArithmetic;
 use crate::page;
-use crate::spec::LayerSpec;
+use crate::spec::{LayerSpec, RESERVED_AT};
 
 fn damaged(message: String) -> Error {
     Error::new(Kind::Page, format!("dump: {message}"))
@@ -192,29 +192,12 @@ fn read_record(layer: usize, spec: &LayerSpec, record: &[u8]) -> Result<Extent> 
         offset: eight(record, 56),
     };
     let expected = write_record(spec, &extent);
-    const FIELDS: [(&str, usize, usize); 15] = [
-        ("kv_heads", 0, 2),
-        ("query_heads", 2, 2),
-        ("head_dim", 4, 2),
-        ("page_tokens", 6, 2),
-        ("keys", 8, 1),
-        ("values", 9, 1),
-        ("key_centre", 10, 1),
-        ("value_centre", 11, 1),
-        ("scale", 12, 1),
-        ("rounds", 13, 1),
-        ("window", 16, 4),
-        ("sinks", 20, 4),
-        ("span", 24, 4),
-        ("softmax_scale", 28, 4),
-        ("seed", 32, 8),
-    ];
-    for (name, at, size) in FIELDS {
+    for &(name, at, size) in LayerSpec::FIELDS {
         if record[at..at + size] != expected[at..at + size] {
             return Err(Error::new(Kind::Identity, format!("{name}: not this cache's in layer {layer} of the dump")));
         }
     }
-    if two(record, 14) != 0 {
+    if two(record, RESERVED_AT) != 0 {
         return Err(damaged(format!("layer {layer}: the reserved field of its record is not 0")));
     }
     if extent.length > u64::from(u32::MAX) {

@@ -1,6 +1,7 @@
 //! Every variant that runs here gives the bits of the portable one.
 
 use super::*;
+use crate::half;
 use crate::spec::Family;
 use crate::transform::Stream;
 
@@ -8,7 +9,7 @@ use crate::transform::Stream;
 const DIMS: [usize; 6] = [16, 48, 64, 128, 144, 576];
 const TOKENS: usize = 32;
 
-fn each_variant(check: impl Fn(&str, &dyn Kernels)) {
+fn each_variant(check: impl Fn(&str, &Kernels)) {
     for variant in Variant::ALL.iter().filter(|v| **v != Variant::Scalar) {
         if let Ok(kernels) = variant.kernels() {
             check(variant.name(), kernels);
@@ -39,7 +40,7 @@ fn view(data: &[u8], d: usize) -> Fp16Rows<'_> {
 }
 
 /// Tiles, scales and what `signs` makes of the keys.
-fn encoded(kernels: &dyn Kernels, turbo: &Turbo<'_>, rows: &[u8], mean: &[u8]) -> (Vec<u8>, Vec<u32>) {
+fn encoded(kernels: &Kernels, turbo: &Turbo<'_>, rows: &[u8], mean: &[u8]) -> (Vec<u8>, Vec<u32>) {
     let d = turbo.transform.d;
     let (mut y, mut scales, mut norms) = (vec![0.0; TOKENS * d], vec![0.0; TOKENS], vec![0.0; TOKENS]);
     let mut codes = vec![0; TOKENS * d];
@@ -62,7 +63,7 @@ fn turbo_pages_agree() {
         for d in DIMS {
             let x = rows(d, d as u32);
             let mut mean = vec![0; 2 * d];
-            Scalar.mean(view(&x, d), d, &mut mean);
+            SCALAR.mean(view(&x, d), d, &mut mean);
             for (mode, rounds) in [(0x14, 2), (0x15, 1), (0x16, 2), (0x17, 2), (0x18, 1)] {
                 let codec = Codec::new(Family::Turbo, mode, d);
                 for (role, stream, mean) in [
@@ -72,7 +73,7 @@ fn turbo_pages_agree() {
                 ] {
                     let turbo = Turbo { codec: &codec, transform: &Transform::new(7, stream, d, rounds), role };
                     let what = format!("{name}, d = {d}, mode {mode:#x}, {role:?}");
-                    assert_eq!(encoded(kernels, &turbo, &x, mean), encoded(&Scalar, &turbo, &x, mean), "{what}");
+                    assert_eq!(encoded(kernels, &turbo, &x, mean), encoded(&SCALAR, &turbo, &x, mean), "{what}");
                 }
             }
         }
@@ -86,7 +87,7 @@ fn means_agree_and_saturate() {
             for data in [rows(d, 9), half::narrow(65504.0).to_le_bytes().repeat(TOKENS * d)] {
                 let (mut found, mut expected) = (vec![0; 2 * d], vec![0; 2 * d]);
                 kernels.mean(view(&data, d), d, &mut found);
-                Scalar.mean(view(&data, d), d, &mut expected);
+                SCALAR.mean(view(&data, d), d, &mut expected);
                 assert_eq!(found, expected, "{name}, d = {d}");
             }
         }
@@ -98,16 +99,16 @@ fn kivi_groups_agree() {
     each_variant(|name, kernels| {
         for (d, bits) in [(16, 2), (64, 3), (144, 4)] {
             let mut r = vec![0.0; TOKENS * d];
-            Scalar.widen(&rows(d, 5), &[], &mut r);
+            SCALAR.widen(&rows(d, 5), &[], &mut r);
             r[0] = 65504.0; // a range beyond 65504
             r[1] = -65504.0;
-            let of = |kernels: &dyn Kernels| {
+            let of = |kernels: &Kernels| {
                 let (mut codes, mut steps, mut minima) = (vec![0; TOKENS * d], vec![0; 2 * d], vec![0; 2 * d]);
                 kernels.affine_keys(bits, &r, d, &mut codes, &mut steps, &mut minima);
                 (codes, steps, minima)
             };
-            assert!(of(kernels) == of(&Scalar), "{name}, keys, {bits} bits");
-            let of = |kernels: &dyn Kernels| -> Vec<(Vec<u8>, (u16, u16))> {
+            assert!(of(kernels) == of(&SCALAR), "{name}, keys, {bits} bits");
+            let of = |kernels: &Kernels| -> Vec<(Vec<u8>, (u16, u16))> {
                 let groups = r.chunks(d).flat_map(|row| row.chunks(32));
                 let group = |r: &[f32]| {
                     let mut codes = vec![0; r.len()];
@@ -116,7 +117,7 @@ fn kivi_groups_agree() {
                 };
                 groups.map(group).collect()
             };
-            assert!(of(kernels) == of(&Scalar), "{name}, values, {bits} bits");
+            assert!(of(kernels) == of(&SCALAR), "{name}, values, {bits} bits");
         }
     });
 }
@@ -142,8 +143,8 @@ fn multipliers(rows: usize, n: usize, most: i32) -> Vec<i16> {
     (0..rows * n).map(|i| if i < n { most } else { (i as i32 * 7919) % (2 * most + 1) - most } as i16).collect()
 }
 
-fn every_variant(check: impl Fn(&str, &dyn Kernels)) {
-    check("scalar", &Scalar);
+fn every_variant(check: impl Fn(&str, &Kernels)) {
+    check("scalar", &SCALAR);
     each_variant(check);
 }
 
@@ -187,7 +188,7 @@ fn key_scans_are_products_with_what_codes_stand_for() {
 
 #[test]
 fn sums_of_values_and_of_wide_queries_agree() {
-    let of = |kernels: &dyn Kernels, d: usize, codec: &Codec, rows: usize| {
+    let of = |kernels: &Kernels, d: usize, codec: &Codec, rows: usize| {
         let codes = codes(codec, d);
         let (mut keys, mut values) = (vec![0; codec.bytes(TOKENS)], vec![0; codec.bytes(TOKENS)]);
         kernels.pack_keys(codec, d, &codes, &mut keys);
@@ -223,7 +224,7 @@ fn sums_of_values_and_of_wide_queries_agree() {
             for codec in codecs(d).iter().filter(|codec| codec.spans()[0].bits > 1) {
                 for rows in [1, 2, 3, 4, 6] {
                     let what = format!("{name}, d = {d}, {rows} rows, {:?}", codec.spans());
-                    assert_eq!(of(kernels, d, codec, rows), of(&Scalar, d, codec, rows), "{what}");
+                    assert_eq!(of(kernels, d, codec, rows), of(&SCALAR, d, codec, rows), "{what}");
                 }
             }
         }
@@ -238,7 +239,7 @@ fn products_with_one_row_agree() {
         let (mut found, mut expected) = ([0.0; 6], [0.0; 6]);
         kernels.dot_each(&q, 80, &x[..128], &mut found);
         for (row, out) in expected.iter_mut().enumerate() {
-            Scalar.dots(&q[80 * row..80 * row + 64], 64, view(&x, 64).slice(0, 1), std::slice::from_mut(out), 1);
+            SCALAR.dots(&q[80 * row..80 * row + 64], 64, view(&x, 64).slice(0, 1), std::slice::from_mut(out), 1);
         }
         assert_eq!(found, expected, "{name}");
     });

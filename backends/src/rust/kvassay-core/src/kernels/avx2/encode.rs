@@ -3,6 +3,7 @@
 
 use std::arch::x86_64::*;
 
+use super::isa::Avx2;
 use super::lanes::{Lane, Room, forward_lanes, forward_rows};
 use super::quantize::{Quad, book, quantize, squares};
 use super::registers::{get, get_bytes, put, twice};
@@ -20,7 +21,7 @@ fn cut<'a>(y: &'a mut [f32], codes: &'a mut [u8]) -> (&'a mut [Lane], &'a mut [Q
 pub fn encode(turbo: &Turbo<'_>, rows: Fp16Rows<'_>, mean: &[u8], work: &mut Workspace<'_>, tiles: &mut [u8]) {
     let (codec, t) = (turbo.codec, turbo.transform);
     let (tokens, mut wide) = (work.scales.len(), [0.0; MOST_CHANNELS]);
-    body::widen(mean, &[], &mut wide[..mean.len() / 2]);
+    body::widen::<Avx2<false>>(mean, &[], &mut wide[..mean.len() / 2]);
     let mean = (!mean.is_empty()).then_some(&wide[..t.d]);
     let books = [book(&codec.spans()[0]), book(&codec.spans()[codec.spans().len() - 1])];
     let (lanes, quads) = cut(work.y, work.codes);

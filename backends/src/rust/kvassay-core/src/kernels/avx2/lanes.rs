@@ -3,9 +3,10 @@
 
 use std::arch::x86_64::*;
 
+use super::isa::Avx2;
 use super::registers::{get, get_half, put};
-use super::wide::stages;
 use crate::kernels::Fp16Rows;
+use crate::kernels::body::stages;
 use crate::transform::{MOST_CHANNELS, Transform};
 
 /// One channel of eight tokens.
@@ -60,7 +61,7 @@ fn near_stages(of: impl Fn(usize) -> __m256, signs: &[f32; 8], out: &mut [Lane; 
 #[target_feature(enable = "avx2")]
 fn far_stages(t: &Transform, x: &mut [Lane]) {
     for block in x.chunks_exact_mut(t.block) {
-        stages::<16>(block.as_flattened_mut(), 64);
+        stages::<Avx2<false>>(block.as_flattened_mut(), 64, 16);
     }
 }
 

@@ -4,10 +4,11 @@
 
 use std::arch::x86_64::*;
 
-use super::scan::{ROWS, Sums, load, store};
+use super::scan::{ROWS, Sums};
 use super::tiles::{decode, table};
 use crate::codec::{Codec, Span};
-use crate::kernels::Queries;
+use crate::kernels::sums::Sums as _;
+use crate::kernels::{Queries, for_rows};
 use crate::transform::MOST_CHANNELS;
 
 /// Four bytes, or two words, of each of four rows.
@@ -25,6 +26,14 @@ fn get(place: &Place) -> __m128i {
 fn put(x: __m128i, place: &mut Place) {
     // SAFETY: sixteen bytes are written.
     unsafe { _mm_storeu_si128(place.as_mut_ptr().cast(), x) };
+}
+
+/// Sixteen sums.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn load(sums: &[i32; 16]) -> [__m256i; 2] {
+    // SAFETY: two times eight numbers are read.
+    unsafe { [_mm256_loadu_si256(sums.as_ptr().cast()), _mm256_loadu_si256(sums[8..].as_ptr().cast())] }
 }
 
 /// Rows of d side by side, four channels a place; rows that there are not are zeros.
@@ -152,12 +161,8 @@ fn keyscan_rows(codec: &Codec, d: usize, tiles: &[u8], tokens: usize, arranged: 
         let (places, starts) = (&places[from..to], &starts[from / 2..to / 2]);
         let tiles = Tiles { data: &tiles[before..], stride: codec.bytes(16), bytes: span.bytes(16), tokens };
         before += span.bytes(16);
-        match out.len() / tokens {
-            1 => keyscan_span::<1>(span, &tiles, places, window as usize, starts, out),
-            2 => keyscan_span::<2>(span, &tiles, places, window as usize, starts, out),
-            3 => keyscan_span::<3>(span, &tiles, places, window as usize, starts, out),
-            _ => keyscan_span::<4>(span, &tiles, places, window as usize, starts, out),
-        }
+        let rows = out.len() / tokens;
+        for_rows!(rows, keyscan_span(span, &tiles, places, window as usize, starts, out));
     }
 }
 
@@ -195,7 +200,7 @@ fn keyscan_bits<const R: usize, const BITS: usize>(
         let mut sums: Sums<R> = [[_mm256_setzero_si256(); 2]; R];
         if span.first > 0 {
             for (r, sums) in sums.iter_mut().enumerate() {
-                *sums = load(&out[r * tiles.tokens + 16 * block..]);
+                *sums = load(out[r * tiles.tokens + 16 * block..].first_chunk().expect("sixteen tokens"));
             }
         }
         let (mut rest, mut starts) = (places, starts.iter());
@@ -220,7 +225,7 @@ fn keyscan_bits<const R: usize, const BITS: usize>(
             }
         }
         for (r, sums) in sums.into_iter().enumerate() {
-            store(sums, &mut out[r * tiles.tokens + 16 * block..]);
+            sums.store(out[r * tiles.tokens + 16 * block..].first_chunk_mut().expect("sixteen tokens"));
         }
     }
 }

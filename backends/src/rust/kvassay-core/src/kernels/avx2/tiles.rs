@@ -3,10 +3,8 @@
 use std::arch::asm;
 use std::arch::x86_64::*;
 
-use super::super::body;
-use super::super::tiles::Codes;
 use super::registers::{get_bytes, get_half, put_bytes, put_half, twice};
-use crate::codec::{Codec, Span};
+use crate::codec::Span;
 
 /// Constants as full registers in memory, which the compiler cannot see through: sums take the registers, and what it
 /// would make again for each tile, a number repeated, costs more than a load.
@@ -147,21 +145,4 @@ pub fn pack_registers([a, b]: [__m256i; 2], bits: usize, tile: &mut [u8]) {
         let at = if bits == 3 { 16 } else { 0 };
         tile[at..at + 8].copy_from_slice(&plane.to_le_bytes());
     }
-}
-
-#[inline]
-#[target_feature(enable = "avx2")]
-fn pack(codes: &Codes, bits: usize, tile: &mut [u8]) {
-    let [a, b] = codes.as_chunks().0 else { unreachable!("two registers of codes") };
-    pack_registers([get_bytes(a), get_bytes(b)], bits, tile);
-}
-
-#[target_feature(enable = "avx2")]
-pub fn pack_keys(codec: &Codec, d: usize, codes: &[u8], tiles: &mut [u8]) {
-    body::pack_keys(codec, d, codes, tiles, |codes, bits, tile| pack(codes, bits, tile));
-}
-
-#[target_feature(enable = "avx2")]
-pub fn pack_values(codec: &Codec, d: usize, codes: &[u8], tiles: &mut [u8]) {
-    body::pack_values(codec, d, codes, tiles, |codes, bits, tile| pack(codes, bits, tile));
 }

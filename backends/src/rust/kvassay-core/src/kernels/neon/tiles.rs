@@ -2,10 +2,30 @@
 
 use std::arch::aarch64::*;
 
-use super::super::body;
 use super::super::tiles::Codes;
-use super::lanes::{bytes, put_bytes};
-use crate::codec::Codec;
+use crate::codec::Span;
+
+#[inline]
+#[target_feature(enable = "neon")]
+fn bytes(x: &[u8; 16]) -> uint8x16_t {
+    // SAFETY: sixteen bytes are read.
+    unsafe { vld1q_u8(x.as_ptr()) }
+}
+
+#[inline]
+#[target_feature(enable = "neon")]
+fn put_bytes(out: &mut [u8; 16], x: uint8x16_t) {
+    // SAFETY: sixteen bytes are written.
+    unsafe { vst1q_u8(out.as_mut_ptr(), x) };
+}
+
+/// What the codes of a span stand for.
+#[inline]
+#[target_feature(enable = "neon")]
+pub fn table(span: &Span) -> int8x16_t {
+    // SAFETY: sixteen bytes are read.
+    unsafe { vld1q_s8(span.table.as_ptr()) }
+}
 
 /// A tile as what its codes stand for.
 #[inline]
@@ -73,7 +93,7 @@ fn gather(codes: [uint8x16_t; 4], bit: u8) -> [u8; 8] {
 /// Shifts that insert keep what lies below and drop what lies above the code: no mask is needed.
 #[inline]
 #[target_feature(enable = "neon")]
-fn pack(codes: &Codes, bits: usize, tile: &mut [u8]) {
+pub fn pack(codes: &Codes, bits: usize, tile: &mut [u8]) {
     let c = [0, 1, 2, 3].map(|k| bytes(&codes.as_chunks().0[k]));
     match bits {
         4 => {
@@ -90,14 +110,4 @@ fn pack(codes: &Codes, bits: usize, tile: &mut [u8]) {
         }
         _ => tile[..8].copy_from_slice(&gather(c, 1)),
     }
-}
-
-#[target_feature(enable = "neon")]
-pub fn pack_keys(codec: &Codec, d: usize, codes: &[u8], tiles: &mut [u8]) {
-    body::pack_keys(codec, d, codes, tiles, |codes, bits, tile| pack(codes, bits, tile));
-}
-
-#[target_feature(enable = "neon")]
-pub fn pack_values(codec: &Codec, d: usize, codes: &[u8], tiles: &mut [u8]) {
-    body::pack_values(codec, d, codes, tiles, |codes, bits, tile| pack(codes, bits, tile));
 }

@@ -1,14 +1,10 @@
-//! Codes and fp16 rows to outputs: scans, softmax, sums of values.
+//! Integer dot products over tiles: key scans and sums of values.
 
-use super::store::{rne_bits, widen};
-use crate::arith::{d16, ex2};
+use super::Isa;
 use crate::codec::{Codec, Span};
-use crate::kernels::Fp16Rows;
+use crate::kernels::Queries;
 use crate::kernels::tiles::unpack;
 use crate::transform::MOST_CHANNELS;
-
-/// The longest row of `dots`: the channels of a token, or the tokens of a page.
-pub const MOST_ROW: usize = 1024;
 
 /// What the codes of a tile stand for.
 type Words = [i16; 64];
@@ -136,19 +132,33 @@ fn lane(sums: &Sums, lane: usize) -> i32 {
     sums[2 * lane] + sums[2 * lane + 1]
 }
 
+/// The plain scan reads the integers alone.
 #[inline(always)]
-pub fn keyscan(codec: &Codec, d: usize, tiles: &[u8], tokens: usize, q: &[i8], out: &mut [i32]) {
+pub fn prepare<I: Isa>(_: &Codec, _: &[i8], _: &mut [i32]) {}
+
+/// Likewise.
+#[inline(always)]
+pub fn arranged<I: Isa>(_: usize) -> usize {
+    0
+}
+
+/// Likewise.
+#[inline(always)]
+pub fn arrange<I: Isa>(_: &Codec, _: usize, _: &[i8], _: &mut [i32]) {}
+
+#[inline(always)]
+pub fn keyscan<I: Isa>(codec: &Codec, d: usize, tiles: &[u8], tokens: usize, q: Queries<'_>, out: &mut [i32]) {
     let mut wide = [0; ROWS * MOST_CHANNELS];
-    for (q, out) in q.chunks(ROWS * d).zip(out.chunks_mut(ROWS * tokens)) {
+    for (q, out) in q.qi.chunks(ROWS * d).zip(out.chunks_mut(ROWS * tokens)) {
         for (wide, q) in wide.iter_mut().zip(q) {
             *wide = i16::from(*q);
         }
-        keyscan15(codec, d, tiles, tokens, &wide[..q.len()], out);
+        keyscan15::<I>(codec, d, tiles, tokens, &wide[..q.len()], out);
     }
 }
 
 #[inline(always)]
-pub fn keyscan15(codec: &Codec, d: usize, tiles: &[u8], tokens: usize, q: &[i16], out: &mut [i32]) {
+pub fn keyscan15<I: Isa>(codec: &Codec, d: usize, tiles: &[u8], tokens: usize, q: &[i16], out: &mut [i32]) {
     for (q, out) in q.chunks(ROWS * d).zip(out.chunks_mut(ROWS * tokens)) {
         let rows = q.len() / d;
         for (block, tiles) in tiles.chunks_exact(codec.bytes(16)).take(tokens / 16).enumerate() {
@@ -169,7 +179,7 @@ pub fn keyscan15(codec: &Codec, d: usize, tiles: &[u8], tokens: usize, q: &[i16]
 }
 
 #[inline(always)]
-pub fn valuesum(span: &Span, tiles: &[u8], tokens: usize, w: &[i16], out: &mut [i32]) {
+pub fn valuesum<I: Isa>(span: &Span, tiles: &[u8], tokens: usize, w: &[i16], out: &mut [i32]) {
     for (w, out) in w.chunks(ROWS * tokens).zip(out.chunks_mut(ROWS * span.channels)) {
         let rows = w.len() / tokens;
         let (mut channel, mut rest) = (0, tiles);
@@ -187,149 +197,5 @@ pub fn valuesum(span: &Span, tiles: &[u8], tokens: usize, w: &[i16], out: &mut [
             }
             channel += width;
         }
-    }
-}
-
-/// The largest of sixteen, by halves.
-#[inline(always)]
-pub(super) fn largest(mut x: [f32; 16]) -> f32 {
-    for half in [8, 4, 2, 1] {
-        for i in 0..half {
-            x[i] = if x[i + half] > x[i] { x[i + half] } else { x[i] };
-        }
-    }
-    x[0]
-}
-
-#[inline(always)]
-pub fn maximum(t: &[f32]) -> f32 {
-    let mut most = [f32::NEG_INFINITY; 16];
-    let (whole, rest) = t.as_chunks::<16>();
-    for t in whole {
-        for i in 0..16 {
-            most[i] = if t[i] > most[i] { t[i] } else { most[i] };
-        }
-    }
-    for (most, t) in most.iter_mut().zip(rest) {
-        *most = if *t > *most { *t } else { *most };
-    }
-    largest(most)
-}
-
-#[inline(always)]
-pub fn exponentials(t: &mut [f32], maximum: f32, stripes: &mut [f32; 16], phase: usize) {
-    let lead = t.len().min((16 - phase % 16) % 16);
-    let (head, body) = t.split_at_mut(lead);
-    for (i, t) in head.iter_mut().enumerate() {
-        *t = ex2(*t - maximum);
-        stripes[(phase + i) % 16] += *t;
-    }
-    let (whole, rest) = body.as_chunks_mut::<16>();
-    for t in whole {
-        for i in 0..16 {
-            t[i] = ex2(t[i] - maximum);
-            stripes[i] += t[i];
-        }
-    }
-    for (t, stripe) in rest.iter_mut().zip(stripes) {
-        *t = ex2(*t - maximum);
-        *stripe += *t;
-    }
-}
-
-#[inline(always)]
-pub fn dots(q: &[f32], d: usize, x: Fp16Rows<'_>, t: &mut [f32], t_stride: usize) {
-    let mut wide = [0.0; MOST_ROW];
-    for token in 0..x.count {
-        let wide = &mut wide[..d];
-        widen(x.row(token, d), &[], wide);
-        for (row, q) in q.chunks_exact(d).enumerate() {
-            t[row * t_stride + token] = d16(q, wide);
-        }
-    }
-}
-
-#[inline(always)]
-pub fn weighted(p: &[f32], p_stride: usize, d: usize, x: Fp16Rows<'_>, acc: &mut [f32]) {
-    let mut wide = [0.0; MOST_CHANNELS];
-    for token in 0..x.count {
-        let wide = &mut wide[..d];
-        widen(x.row(token, d), &[], wide);
-        for (row, acc) in acc.chunks_exact_mut(d).enumerate() {
-            let p = p[row * p_stride + token];
-            for (acc, x) in acc.iter_mut().zip(&*wide) {
-                *acc += p * x;
-            }
-        }
-    }
-}
-
-#[inline(always)]
-pub fn logits(sum: &[i32], su: &[f32], factor: f32, t: &mut [f32]) {
-    for ((sum, su), t) in sum.iter().zip(su).zip(t) {
-        *t = *sum as f32 * su * factor;
-    }
-}
-
-#[inline(always)]
-pub fn add_logits(sum: &[i32], su: &[f32], factor: f32, t: &mut [f32]) {
-    for ((sum, su), t) in sum.iter().zip(su).zip(t) {
-        *t += *sum as f32 * su * factor;
-    }
-}
-
-#[inline(always)]
-pub fn affine_logits(sum: &[i32], scale: f32, bias: f32, t: &mut [f32]) {
-    for (sum, t) in sum.iter().zip(t) {
-        *t = *sum as f32 * scale + bias;
-    }
-}
-
-#[inline(always)]
-pub fn shift(t: &mut [f32], bias: f32) {
-    for t in t {
-        *t += bias;
-    }
-}
-
-#[inline(always)]
-pub fn weigh(p: &[f32], scale: &[f32], iw: &mut [i16]) -> f32 {
-    let mut most = [0.0f32; 16];
-    for (p, scale) in p.as_chunks::<16>().0.iter().zip(scale.as_chunks::<16>().0) {
-        for i in 0..16 {
-            let w = p[i] * scale[i];
-            most[i] = if w > most[i] { w } else { most[i] };
-        }
-    }
-    let largest = largest(most);
-    if largest < 2f32.powi(-60) {
-        iw.fill(0);
-        return largest;
-    }
-    let factor = 16383.0 / largest;
-    for ((p, scale), iw) in p.iter().zip(scale).zip(iw) {
-        *iw = rne_bits(p * scale * factor) as i16;
-    }
-    largest
-}
-
-#[inline(always)]
-pub fn blend(acc: &mut [f32], sum: &[i32], al: f32, f: f32) {
-    for (acc, sum) in acc.iter_mut().zip(sum) {
-        *acc = *acc * al + *sum as f32 * f;
-    }
-}
-
-#[inline(always)]
-pub fn blend_affine(acc: &mut [f32], sum: &[i32], al: f32, scale: f32, offset: f32, be: f32) {
-    for (acc, sum) in acc.iter_mut().zip(sum) {
-        *acc = *acc * al + (*sum as f32 * scale + offset) * be;
-    }
-}
-
-#[inline(always)]
-pub fn blend_rows(acc: &mut [f32], x: &[f32], al: f32, be: f32) {
-    for (acc, x) in acc.iter_mut().zip(x) {
-        *acc = *acc * al + x * be;
     }
 }
