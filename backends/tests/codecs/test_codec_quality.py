@@ -114,15 +114,14 @@ def test_kvquant_stores_keys_of_a_real_model_better_before_rope(
 
 @pytest.mark.long
 @pytest.mark.model
-def test_a_bit_a_token_and_a_mean_before_rope_pay_on_keys_of_a_real_model(
-    smollm2: DataSet,
-) -> None:
+def test_a_mean_before_rope_pays_on_keys_of_a_real_model(smollm2: DataSet) -> None:
+    """The bit a token pays where a token is short: not among these, and it costs them nothing."""
     base = smollm2.rope_base
     page, chosen, rope = (
         measure(make("turbo", 64, **params), smollm2)
         for params in ({}, {"choice": True}, {"choice": True, "centre": "rope", "rope_base": base})
     )
-    assert chosen.loss < 0.95 * page.loss
+    assert chosen.loss < 1.005 * page.loss
     assert rope.loss < page.loss
     assert rope.page_bits < page.page_bits - 0.2
 
