@@ -81,15 +81,15 @@ def test_as_the_library_returns(monkeypatch: pytest.MonkeyPatch, length: int, co
     cache: Any = give(load("native.scalar").prepare(SPEC), A[:length])
     k, v = (rows(SPEC, A[:count], stream) for stream in (0, 1))
     before, held = cache.dump(), cache.nbytes
-    call = type(cache)._call
+    call = cache._call
 
-    def interrupted(self: Any, function: Any, *arguments: Any) -> None:
-        call(self, function, *arguments)
+    def interrupted(function: Any, *arguments: Any) -> None:
+        call(function, *arguments)
         if function is cache._lib.kv_cache_append:
             raise Stop
 
     with monkeypatch.context() as patched:
-        patched.setattr(type(cache), "_call", interrupted)
+        patched.setattr(cache, "_call", interrupted)
         with pytest.raises(Stop):
             cache.append(1, k, v)
     assert cache.lengths == (length, length)
