@@ -24,7 +24,7 @@ from .link import Command, Link
 
 #: Beside scalar, by processor family and from best to most portable.
 VARIANTS: Final[Mapping[str, tuple[str, ...]]] = {
-    family: tuple(name for name in reversed(ISAS[family]) if name != "scalar")
+    family: tuple(name for name in reversed(tuple(ISAS[family])) if name != "scalar")
     for family in ("x86_64", "aarch64")
 }
 _FAMILIES: Final = {"x86_64": "x86_64", "AMD64": "x86_64", "aarch64": "aarch64", "arm64": "aarch64"}
