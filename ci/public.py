@@ -41,7 +41,7 @@ def python() -> Iterator[str]:
 
 def _members(parent: griffe.Object) -> Iterator[str]:
     for member in parent.members.values():
-        if member.is_alias or member.name.startswith("_") and member.name != "__init__":
+        if member.is_alias or (member.name.startswith("_") and member.name != "__init__"):
             continue
         if isinstance(member, griffe.Class):
             bases = ", ".join(map(str, member.bases))
@@ -93,9 +93,7 @@ def commands() -> Iterator[str]:
 def public() -> str:
     """The whole list."""
     parts = {"Python": python, "C": c, "JavaScript": javascript, "commands": commands}
-    return "\n".join(
-        line for title, part in parts.items() for line in (f"# {title}", *part(), "")
-    )
+    return "\n".join(line for title, part in parts.items() for line in (f"# {title}", *part(), ""))
 
 
 def changes(kept: str, present: str) -> list[str]:

@@ -74,9 +74,7 @@ def missing_files(text: str, present: list[str]) -> list[str]:
 
 def test_files_named_in_the_documents_exist() -> None:
     roots = ("harness", "backends", "suites", "docs", "ci")
-    present = [
-        str(path.relative_to(ROOT)) for root in roots for path in (ROOT / root).rglob("*.*")
-    ]
+    present = [str(path.relative_to(ROOT)) for root in roots for path in (ROOT / root).rglob("*.*")]
     found = {page.name: missing_files(page.read_text(encoding="utf-8"), present) for page in PAGES}
     assert not {page: missing for page, missing in found.items() if missing}
     text = "see `core/attend/attend.c`, `core/gone.c`\n    python ci/tables.py\npython ci/gone.py"
