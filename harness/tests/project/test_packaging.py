@@ -43,7 +43,7 @@ SESSIONS = {
     "ort_abi",
     "sanitize",
     "wheel",
-    "cross",
+    "release",
     "emulate",
     "fuzz",
 }
