@@ -1,9 +1,9 @@
 """Makes what a release consists of: `python backends/release/release.py FOLDER [--only KIND]...`
 
-The sdist, a wheel and a C archive for every machine, the npm tarball, the crates, SHA256SUMS, a bill
-of materials and README.md, which says what was only built. Everything is made from the sdist of a
-clean tree, in a folder of its own; the time in the files is the commit's, so that two builds of a
-commit are equal to the byte. Kinds: sdist, wheel, npm, crate, c; `--here`: this machine's alone.
+The sdist, a wheel and a C archive for every machine, the npm tarball, the crates, SHA256SUMS, a
+bill of materials and README.md, which says what was only built. Everything is made from the sdist
+of a clean tree, in a folder of its own; the time in the files is the commit's, so that two builds
+of a commit are equal to the byte. Kinds: sdist, wheel, npm, crate, c; `--here`: this machine's.
 """
 
 import argparse
@@ -18,14 +18,14 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "backends" / "build"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "build"))
 
 import c_archive
 import cross
 import recipe
 import sbom
 
+ROOT = Path(__file__).resolve().parents[2]
 KINDS = ("sdist", "wheel", "npm", "crate", "c")
 Say = Callable[[str], None]
 

@@ -1,4 +1,4 @@
-"""The bill of materials of a release, as CycloneDX: what was made, and what it needs or contains."""
+"""The bill of materials of a release, as CycloneDX: its files, and what they need."""
 
 import re
 import uuid
@@ -43,6 +43,7 @@ def bill(project: Mapping[str, Any], version: str, sums: Mapping[str, str], seco
         needed += _requirements(extra, ComponentScope.OPTIONAL)
     for component in needed:
         bom.components.add(component)
+    bom.register_dependency(bom.metadata.component, needed)
     return JsonV1Dot6(bom).output_as_string(indent=2) + "\n"
 
 
