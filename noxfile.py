@@ -325,6 +325,14 @@ def release(session: nox.Session) -> None:
 
 
 @nox.session(venv_backend="none")
+def landing(session: nox.Session) -> None:
+    """Every file of a release where it lands: `nox -s landing -- FOLDER [NAME]...`."""
+    prepare(session)
+    asked = session.posargs or ["dist"]
+    run(session, "python", "backends/release/landing.py", *asked)
+
+
+@nox.session(venv_backend="none")
 def fuzz(session: nox.Session) -> None:
     """Fuzz the C library and the Python readers, a minute a target: `nox -s fuzz -- 600`."""
     prepare(session, "fuzz")

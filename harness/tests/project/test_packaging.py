@@ -44,6 +44,7 @@ SESSIONS = {
     "sanitize",
     "wheel",
     "release",
+    "landing",
     "emulate",
     "fuzz",
 }
