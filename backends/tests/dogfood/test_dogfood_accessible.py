@@ -78,7 +78,8 @@ def test_everything_that_acts_is_reached_by_tab(
     tab.goto(addresses[name])
     tab.wait_for_load_state("networkidle")
     wanted = tab.evaluate(
-        "[...document.querySelectorAll('button, a[href], summary, input, select, [tabindex=\"0\"]')]"
+        "[...document.querySelectorAll("
+        "'button, a[href], summary, input, select, [tabindex=\"0\"]')]"
         ".filter((e) => !e.disabled && e.checkVisibility()).length"
     )
     assert wanted > 0
