@@ -73,9 +73,11 @@ def gate(
     """Judge backends by all rules: PASS, REJECT or NOT MEASURED, with evidence.
 
     Writes results.jsonl and report.html, or the paths given. Scope full measures in full depth.
+    Formats of a backend's own are judged by the suites for them.
     """
     from ..running.targets import choose_targets  # numpy and processes: not for a prompt
     from .parts import measuring, selecting
+    from .parts.own_formats import named_formats, own_formats
 
     outputs = measuring.Outputs(report or Path("report.html"), junit, markdown, is_verbose(context))
     if source is not None:
@@ -93,12 +95,17 @@ def gate(
         targets += choose_targets(named, variant or [], best_only=quick or not named)
     if quick and not named:
         targets = selecting.without_reference(targets)
+    if formats := own_formats(targets, timeout) if named else {}:
+        presets = named_formats(preset or [], formats)
+        suite = suite or sorted({formats[name] for name in presets})
+    elif quick and not preset:
+        presets = selecting.product_presets()
+    else:
+        presets = selecting.choose_presets(preset or [])
     question = Question(
         scope=scope,
         targets=targets,
-        presets=selecting.product_presets()
-        if quick and not preset
-        else selecting.choose_presets(preset or []),
+        presets=presets,
         suites=tuple(suite or ()),
         depth=depth,
         baseline=str(baseline or ""),
@@ -160,7 +167,7 @@ def suite_command(name: str) -> Callable[..., int]:
         question = Question(
             scope=scope or suite.command_scope,
             targets=targets,
-            presets=measuring.presets_of(suite, preset or [], targets),
+            presets=measuring.presets_of(suite, preset or [], targets, timeout),
             suites=(name,),
             depth=depth,
             tensors=measuring.checked_tensors(tensors),
