@@ -53,8 +53,12 @@ class PlainTable:
             padding=(0, 1, 0, 0),
         )  # fmt: skip
         for name, width in zip(self.columns, widths, strict=True):
-            justify = "right" if name in self.right else "left"
-            table.add_column(name, justify=justify, width=width, overflow="fold")
+            table.add_column(
+                name,
+                justify="right" if name in self.right else "left",
+                width=width,
+                overflow="fold",
+            )
         for row in self.rows:
             table.add_row(*row)
         return table
