@@ -13,10 +13,15 @@ from ..model_names import DEFAULT_MODEL
 from ..suite import DEFAULT_TIMEOUT
 from .parts.options import (
     AnswersPath,
+    ArrayCodec,
     Backends,
     Baseline,
+    ClaimedBits,
+    CodecOptions,
     Dask,
     DepthName,
+    HfCache,
+    HfOptions,
     Jobs,
     JsonPath,
     JudgeNamed,
@@ -46,6 +51,11 @@ def gate(
     backend: Backends = None,
     library: Library = None,
     wasm: Wasm = None,
+    hf_cache: HfCache = None,
+    hf_options: HfOptions = None,
+    codec: ArrayCodec = None,
+    codec_options: CodecOptions = None,
+    claimed_bits: ClaimedBits = None,
     variant: Variants = None,
     preset: Presets = None,
     judge_named: JudgeNamed = False,
@@ -75,10 +85,11 @@ def gate(
     """
     from ..running.targets import choose_targets  # numpy and processes: not for a prompt
     from .parts import measuring, selecting
+    from .parts.own_formats import choose_formats, class_names
 
     outputs = measuring.Outputs(report or Path("report.html"), junit, markdown, is_verbose(context))
     if source is not None:
-        asked = (backend, library, wasm, variant, preset, tensors)
+        asked = (backend, library, wasm, hf_cache, codec, variant, preset, tensors)
         if any((json, quick, depth, suite, resume, *asked)):
             raise KvassayError(
                 "--from judges what was recorded: give only --scope, --baseline and files to write"
@@ -87,6 +98,15 @@ def gate(
     measuring.check_judge_named(judge_named, preset)
     if quick and depth:
         raise KvassayError("--quick and --depth contradict each other: give one of them")
+    classes = class_names(hf_cache, hf_options, codec, codec_options, claimed_bits)
+    if classes:
+        if any((backend, library, wasm, variant, preset, suite, baseline, tensors)):
+            raise KvassayError(
+                "--hf-cache and --codec are judged by the suite foreign, by themselves: give "
+                "nothing of --backend, --library, --wasm, --variant, --preset, --suite, "
+                "--baseline, --tensors"
+            )
+        backend, suite = classes, ["foreign"]
     named, rejected = measuring.named_backends(backend, library, wasm, timeout)
     targets = tuple(one.target for one in rejected)
     if named or not rejected:
@@ -96,7 +116,9 @@ def gate(
     question = Question(
         scope=scope,
         targets=targets,
-        presets=selecting.product_presets()
+        presets=choose_formats(targets, [])
+        if classes
+        else selecting.product_presets()
         if quick and not preset
         else selecting.choose_presets(preset or []),
         suites=tuple(suite or ()),

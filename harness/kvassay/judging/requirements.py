@@ -60,6 +60,12 @@ REQUIREMENTS: Final[Mapping[str, Requirement]] = {
         "formats of a backend's own",
         lambda case: case.preset not in PRESETS and case.preset not in STORED_MODES,
     ),
+    "declared": Requirement(
+        "whose codec is declared", lambda case: not case.evidence.get("returns")
+    ),
+    "returned": Requirement(
+        "classes that hand back what they hold", lambda case: bool(case.evidence.get("returns"))
+    ),
 }
 
 

@@ -6,12 +6,14 @@ and arithmetic together to full precision, by the thresholds that this project's
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import closing
 from typing import Any, Final
 
 import numpy as np
 
 from kvassay.backend.own_formats import OwnFormat, turned
+from kvassay.backend.returned import ReturnedCache
 from kvassay.errors import SpecError, UnsupportedError
 from kvassay.models import CacheAttention, FullAttention, tiny, tiny_tokens
 from kvassay.protocol import FloatArray
@@ -29,6 +31,7 @@ from ..quality.measured import REAL, TINY, Origin
 from ..quality.predictions import compare_predictions
 from ..quality.real_model import cache_spec, fixed_text, real_model
 from ..quality.tiny_transformer import CLEAR
+from ..quality.zeros import FLOOR
 from . import SUITE, own
 
 #: Query heads, KV heads, head dim, tokens; in the second, long sums in half precision show.
@@ -47,6 +50,8 @@ _APPENDS: Final = (1, 33, 13, 28, 50, 7, 2, 31, 50, 50, 4)
 _GROUP: Final = 32
 _KINDS: Final = ("gaussian", "outliers", "biased")
 _TOKENS: Final = 400
+#: From so many bits on what is held may equal what went in.
+_FLOATS: Final = 32.0
 _TINY_TOKENS: Final = 272
 #: Positions before it are left out of the figures of models: short caches err little.
 _FROM: Final = 64
@@ -171,7 +176,7 @@ def _tiny_models(origin: Origin, prepare: Any) -> list[Record]:
         full = model.forward(tokens, FullAttention())[_FROM:]
         fields: dict[str, Any] = model.config.shape
         with closing(prepare(Spec(**fields))) as cache:
-            found = model.forward(tokens, CacheAttention(cache))[_FROM:]
+            found = model.forward(tokens, _attention(cache))[_FROM:]
         same = metrics.same_top1(full, found)
         clear = np.diff(np.sort(full, axis=-1)[:, -2:], axis=-1)[:, 0] >= CLEAR
         drift = metrics.relative_rms(found, full)
@@ -192,24 +197,40 @@ def tiny_transformers(backend: str, variant: str, name: str) -> list[Record]:
 
 def model(backend: str, variant: str, name: str, model: str, tokens: int) -> list[Record]:
     """A teacher-forced pass of the real model with the cache in the loop."""
-    origin, loaded, _ = _of(backend, variant, name, REAL)
+    origin, loaded, format_ = _of(backend, variant, name, REAL)
     captured = fixed_text(model, tokens)
     shape = cache_spec("fp16", captured)
     with closing(loaded.prepare_own(name, shape)) as cache:
-        hidden = real_model(model).hidden(captured.tokens, CacheAttention(cache))
+        hidden = real_model(model).hidden(captured.tokens, _attention(cache))
         values = 2 * tokens * shape.layers * shape.kv_heads * shape.head_dim
-        held = 8 * cache.stored_bytes / values
+        told = format_.keys and {"held_bits": 8 * cache.stored_bytes / values}
     found = compare_predictions(real_model(model), captured, hidden)
     kl, top1 = found.kl[_FROM:], found.top1[_FROM:]
-    detail = {"tokens": tokens, "text": captured.digest, "held_bits": held}
+    detail = {"tokens": tokens, "text": captured.digest, **(told or {})}
     subject = "fixed text"
+    mean = metrics.mean(kl)
     return [
+        too_good(origin, {"next-token KL": mean < FLOOR}, format_.bits, subject),
         origin.record(
-            "next_token_kl", metrics.mean(kl), "nats", kl.size, subject,
+            "next_token_kl", mean, "nats", kl.size, subject,
             **metrics.spread(kl), **detail,
         ),
         origin.record("next_token_top1", metrics.mean(top1), "fraction", top1.size, subject),
     ]  # fmt: skip
+
+
+def _attention(cache: Any) -> CacheAttention:
+    """Query by query; what hands back what it holds gets its prompt in one piece, as a cache of a
+    model does."""
+    return CacheAttention(cache, prompt=_FROM if isinstance(cache, ReturnedCache) else 1)
+
+
+def too_good(origin: Origin, same: Mapping[str, bool], claimed: float, subject: str) -> Record:
+    """How many figures equal full precision, of a format that claims fewer bits than a float."""
+    alarms = 0 if claimed >= _FLOATS else sum(same.values())
+    return origin.record(
+        "exact_zeros", alarms, "figures", len(same), subject, same=dict(same), claimed=claimed
+    )
 
 
 def _of(backend: str, variant: str, name: str, stage: str) -> tuple[Origin, Any, OwnFormat]:

@@ -33,6 +33,30 @@ Wasm = Annotated[
     list[Path] | None,
     typer.Option("--wasm", help="A WebAssembly module of one's own, in a sandbox; repeatable."),
 ]
+HfCache = Annotated[
+    list[str] | None,
+    typer.Option("--hf-cache", help="A transformers.Cache, package.module:Class; repeatable."),
+]
+HfOptions = Annotated[
+    list[str] | None,
+    typer.Option("--hf-options", help="NAME=VALUE, a parameter of the cache; repeatable."),
+]
+ArrayCodec = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--codec", help="A class that encodes and decodes arrays, package.module:Class; repeatable."
+    ),
+]
+CodecOptions = Annotated[
+    list[str] | None,
+    typer.Option("--codec-options", help="NAME=VALUE, a parameter of the codec; repeatable."),
+]
+ClaimedBits = Annotated[
+    float | None,
+    typer.Option(
+        help="Bits a value that the cache or codec says it holds (default: 16, those of fp16)."
+    ),
+]
 Variants = Annotated[
     list[str] | None,
     typer.Option(
