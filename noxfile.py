@@ -313,11 +313,23 @@ def emulate(session: nox.Session) -> None:
 
 
 @nox.session(venv_backend="none")
-def cross(session: nox.Session) -> None:
-    """Wheels for every machine in the folder given (default: dist); built, not run."""
+def release(session: nox.Session) -> None:
+    """All files of a release, from a clean tree: `nox -s release -- FOLDER` (default: dist).
+
+    `--only wheel` or another kind for a part, `--here` for this machine alone.
+    """
     prepare(session, "release", project=False)
-    folder = session.posargs[0] if session.posargs else "dist"
-    run(session, "python", "backends/build/cross.py", "wheels", folder)
+    asked = list(session.posargs)
+    folder = [] if asked and not asked[0].startswith("-") else ["dist"]
+    run(session, "python", "backends/release/release.py", *folder, *asked)
+
+
+@nox.session(venv_backend="none")
+def landing(session: nox.Session) -> None:
+    """Every file of a release where it lands: `nox -s landing -- FOLDER [NAME]...`."""
+    prepare(session)
+    asked = session.posargs or ["dist"]
+    run(session, "python", "backends/release/landing.py", *asked)
 
 
 @nox.session(venv_backend="none")

@@ -1,8 +1,8 @@
 """Builds for machines other than this one.
 
 `emulated` builds the server that an emulator runs (kvassay_backends.emulated), unless it is up to
-date. `libraries FOLDER` compiles the library for every target of the build recipe, `wheels FOLDER`
-makes a wheel for each; both end with a table of what was built, and not run.
+date. `libraries FOLDER` compiles the library for every target of the build recipe and ends with a
+table of what was built, and not run.
 """
 
 import json
@@ -62,21 +62,25 @@ def build_libraries(output: Path) -> list[Path]:
     return made
 
 
-def build_wheels(output: Path) -> list[Path]:
-    """A wheel for every target, from one sdist: a build in place would replace this library."""
-    with tempfile.TemporaryDirectory() as folder:
-        _build("--sdist", Path(folder), recipe.BACKENDS.parent)
-        (sdist,) = Path(folder).glob("*.tar.gz")
-        with tarfile.open(sdist) as archive:
-            archive.extractall(folder, filter="data")
-        sources = sdist.with_name(sdist.name.removesuffix(".tar.gz"))
-        for target in recipe.TARGETS.values():
-            _build("--wheel", output, sources, **{recipe.TARGET_VARIABLE: target.triple})
-    return [
-        path
-        for target in recipe.TARGETS.values()
-        for path in output.glob(f"*-py3-none-{target.wheel_tag}.whl")
-    ]
+def unpacked_sdist(folder: Path) -> tuple[Path, Path]:
+    """The sdist of this tree in `folder`, and beside it the folder that it unpacks to."""
+    _build("--sdist", folder, recipe.BACKENDS.parent)
+    (sdist,) = folder.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        archive.extractall(folder, filter="data")
+    return sdist, sdist.with_name(sdist.name.removesuffix(".tar.gz"))
+
+
+def build_wheel(target: recipe.Target, sources: Path, output: Path) -> Path:
+    """The wheel for `target` in `output`, from unpacked sources."""
+    _build("--wheel", output, sources, **{recipe.TARGET_VARIABLE: target.triple})
+    (made,) = output.glob(f"*-py3-none-{target.wheel_tag}.whl")
+    return made
+
+
+def state(target: recipe.Target) -> str:
+    """What may be said of what was built for `target`."""
+    return "built, runs here" if target == recipe.host_target() else STATE
 
 
 def _build(what: str, output: Path, sources: Path, **environment: str) -> None:
@@ -91,8 +95,7 @@ def _build(what: str, output: Path, sources: Path, **environment: str) -> None:
 def _print_table(made: list[Path]) -> None:
     for target, path in zip(recipe.TARGETS.values(), made, strict=True):
         size = f"{path.stat().st_size / 1024:,.0f} KiB"
-        state = "built, runs here" if target == recipe.host_target() else STATE
-        print(f"{target.triple:24} {state:17} {size:>10}  {path}")
+        print(f"{target.triple:24} {state(target):17} {size:>10}  {path}")
 
 
 def main() -> int:
@@ -105,8 +108,6 @@ def main() -> int:
                 print(EMULATED / SERVER.library)
             case ["libraries", folder]:
                 _print_table(build_libraries(Path(folder)))
-            case ["wheels", folder]:
-                _print_table(build_wheels(Path(folder)))
             case _:
                 print(__doc__, file=sys.stderr)
                 return 2

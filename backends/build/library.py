@@ -29,15 +29,29 @@ def build(target: Target, output: Path) -> dict[str, object]:
         # loaded.
         defined = ("-Wl,-z,defs",) if "linux" in target.triple else ()
         link = ("cc", "-target", target.triple, "-mcpu=baseline", "-shared", "-s", *defined)
+        if target.import_library:
+            link += (f"-Wl,--out-implib,{made / target.import_library}",)
         library = made / target.library
         zig(*link, "-o", str(library), *map(str, objects), "-lm", "-pthread")
         for name in recipe.HEADERS:
             shutil.copyfile(SOURCES / "include" / name, made / name)
         text = json.dumps(record, indent=2) + "\n"
         (made / RECORD).write_text(text, encoding="utf-8")
-        for name in (target.library, *recipe.HEADERS, RECORD):
+        for name in filter(None, (target.library, target.import_library, *recipe.HEADERS, RECORD)):
             os.replace(made / name, output / name)
     return record
+
+
+def build_static(target: Target, output: Path) -> Path:
+    """The static library for `target` in `output`, of the same objects as the shared one."""
+    units = recipe.sources(target.machine)
+    record = record_of(target, units, recipe.BUILD_INFO["source_digest"]())
+    made = output / ("kvassay_static.lib" if "windows" in target.triple else "libkvassay.a")
+    with tempfile.TemporaryDirectory(prefix=".build-", dir=output) as scratch:
+        folder = Path(scratch)
+        objects = compile_units(units, machine_flags(target), str(record["build_id"]), folder)
+        zig("ar", "rcsD", str(made), *map(str, objects))  # D: no times, no owners
+    return made
 
 
 def machine_flags(target: Target) -> tuple[str, ...]:

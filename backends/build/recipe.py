@@ -80,6 +80,11 @@ class Target:
     """File name of the shared library."""
 
     @property
+    def import_library(self) -> str:
+        """What programs for Windows link with to use the DLL; empty elsewhere."""
+        return f"{Path(self.library).stem}.lib" if "windows" in self.triple else ""
+
+    @property
     def machine(self) -> str:
         """The processor family: the first part of the triple."""
         return self.triple.partition("-")[0]

@@ -83,8 +83,14 @@ class OwnFormatBackend(Backend):
     def prepare_own(self, name: str, shape: Spec, threads: int = 1) -> OwnCache:
         """An empty cache of that format: layers, heads, head dim and softmax scale of `shape`.
 
-        Raises UnsupportedError for a shape it does not have.
+        Raises UnsupportedError for a shape that `supports_own` says it does not have.
         """
+
+    def supports_own(self, name: str, shape: Spec) -> Support:
+        """Whether that format has the heads and head dim of `shape`, and why not; yes unless a
+        backend says otherwise. What it refuses stands in the verdict; a refusal that is not said
+        here, or not why, is held against it."""
+        return Support(True)
 
     def supports(self, spec: Spec) -> Support:
         """Never: its formats are its own."""

@@ -10,7 +10,7 @@ import typer
 from ..errors import KvassayError
 from ..judging.gate import Question
 from ..model_names import DEFAULT_MODEL
-from ..suite import DEFAULT_TIMEOUT
+from ..suite import DEFAULT_TIMEOUT, Depth
 from .parts.options import (
     AnswersPath,
     ArrayCodec,
@@ -36,6 +36,7 @@ from .parts.options import (
     Resume,
     ScopeName,
     Source,
+    SuiteQuick,
     Suites,
     SuiteScope,
     Tensors,
@@ -96,8 +97,7 @@ def gate(
             )
         return measuring.judge_again(source, scope, context, baseline, outputs)
     measuring.check_judge_named(judge_named, preset)
-    if quick and depth:
-        raise KvassayError("--quick and --depth contradict each other: give one of them")
+    depth = _depth(quick, depth) or ("full" if scope == "full" else "default")
     classes = class_names(hf_cache, hf_options, codec, codec_options, claimed_bits)
     if classes:
         if any((backend, library, wasm, variant, preset, suite, baseline, tensors)):
@@ -122,7 +122,7 @@ def gate(
         if quick and not preset
         else selecting.choose_presets(preset or []),
         suites=tuple(suite or ()),
-        depth="quick" if quick else depth or ("full" if scope == "full" else "default"),
+        depth=depth,
         baseline=str(baseline or ""),
         tensors=measuring.checked_tensors(tensors),
         judge_named=judge_named,
@@ -132,6 +132,13 @@ def gate(
         json, outputs, model, jobs, timeout, quiet, baseline, resume, answers, dask
     )
     return measuring.measure(question, how, rejected)
+
+
+def _depth(quick: bool, depth: Depth | None) -> Depth | None:
+    """What was asked for; KvassayError for both at once."""
+    if quick and depth:
+        raise KvassayError("--quick and --depth contradict each other: give one of them")
+    return "quick" if quick else depth
 
 
 def suite_command(name: str) -> Callable[..., int]:
@@ -146,7 +153,8 @@ def suite_command(name: str) -> Callable[..., int]:
         preset: Presets = None,
         judge_named: JudgeNamed = False,
         scope: SuiteScope = None,
-        depth: DepthName = "full",
+        quick: SuiteQuick = False,
+        depth: DepthName = None,
         json: JsonPath = None,
         report: ReportPath = None,
         model: Model = DEFAULT_MODEL,
@@ -166,6 +174,7 @@ def suite_command(name: str) -> Callable[..., int]:
         if resume and not json:
             raise KvassayError("--resume takes up a file of records: name it with --json")
         measuring.check_judge_named(judge_named, preset)
+        depth = _depth(quick, depth) or "full"
         named, rejected = measuring.named_backends(backend, library, wasm, timeout)
         targets = tuple(one.target for one in rejected)
         if named or not rejected:
@@ -175,7 +184,7 @@ def suite_command(name: str) -> Callable[..., int]:
             targets=targets,
             presets=measuring.presets_of(suite, preset or [], targets),
             suites=(name,),
-            depth=depth or "full",
+            depth=depth,
             tensors=measuring.checked_tensors(tensors),
             judge_named=judge_named,
         )

@@ -31,16 +31,43 @@ def conclusion(judgement: Judgement) -> str:
 
 #: Rules of `foreign` broken by a kernel whatever its codes are, and by coarse codes.
 _KERNEL: Final = {"foreign.relative_error", "foreign.chunking"}
+_SHAPES: Final = "foreign.shapes_refused"
 _CODES: Final = {"foreign.tiny_top1", "foreign.tiny_logit_drift", "foreign.next_token_kl"}
 
 
 def _headline(judgement: Judgement) -> str:
-    """Whose fault a rejected format is; a wrong kernel says nothing about its codes."""
+    """Whose fault a rejected format is, and which head dims nothing is said of; a wrong kernel says
+    nothing about its codes."""
     rejected = {name for verdict in judgement.verdicts for name in verdict.named("reject")}
-    if rejected & _KERNEL:
-        return "; kernel wrong"
     right = all(set(v.named("pass")) >= _KERNEL for v in judgement.verdicts if v.named("reject"))
-    return "; kernel right and codes too coarse" if rejected & _CODES and right else ""
+    said = ""
+    if rejected & _KERNEL:
+        said = f"; kernel wrong{_first_wrong(judgement)}"
+    elif rejected & _CODES and right:
+        said = "; kernel right and codes too coarse"
+    return said + _refused(judgement)
+
+
+def _first_wrong(judgement: Judgement) -> str:
+    """The fewest tokens at which a kernel was seen to be wrong, with the head dim."""
+    found = [r.detail.get("first_wrong") for _, records in culprits(judgement) for r in records]
+    first = min(((one["token"], one["head_dim"]) for one in found if one), default=None)
+    return f", first at token {first[0]} of head dim {first[1]}" if first else ""
+
+
+def _refused(judgement: Judgement) -> str:
+    """Head dims that formats refuse, with the reason of the first."""
+    reasons = {
+        record.detail["head_dim"]: record.detail["refused"]
+        for verdict in judgement.verdicts
+        for outcome in verdict.outcomes
+        if outcome.rule.name == _SHAPES
+        for record in outcome.records
+        if "refused" in record.detail
+    }
+    if not reasons:
+        return ""
+    return f"; refused: head dim {', '.join(map(str, sorted(reasons)))} ({min(reasons.items())[1]})"
 
 
 def who(verdict: Verdict) -> str:

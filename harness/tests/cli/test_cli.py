@@ -159,6 +159,10 @@ def test_a_suite_alone_is_judged_by_its_rules(
     assert not Path("report.html").exists()
     assert run(["gate", "--from", "p.jsonl"]) == 0
     assert run(["gate", "--from", "p.jsonl", "--scope", "full"]) == 0
+    assert run(["parity", *ASKED, "--quick"]) == 0
+    assert [s.request.depth for s in suites if s.name == "parity" and s.request] == ["quick"]
+    assert run(["parity", *ASKED, "--quick", "--depth", "full"]) == 2
+    assert "--quick and --depth contradict each other" in capsys.readouterr().err
 
 
 def test_a_wider_scope_over_old_records_needs_more(tmp_path: Path) -> None:

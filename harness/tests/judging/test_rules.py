@@ -61,6 +61,7 @@ EXPECTED = {
     "foreign.relative_error": ("max", None, 1),
     "foreign.chunking": ("max", None, 1),
     "foreign.stored_bits": ("max", None, 1.05),
+    "foreign.shapes_refused": ("sum", None, 0),
     "foreign.tiny_top1": ("min", 0.9, None),
     "foreign.tiny_logit_drift": ("max", None, 0.25),
     "foreign.next_token_kl": ("max", None, 0.1),

@@ -16,13 +16,19 @@ from kvassay.cli.parts.commands import command_names, whole_command
 
 ROOT: Final = Path(__file__).resolve().parents[3]
 PAGES: Final = [
-    *(ROOT / "README.md", ROOT / "ci" / "README.md"),
+    *(ROOT / name for name in ("README.md", "SECURITY.md", "CONTRIBUTING.md", "ci/README.md")),
     *sorted((ROOT / "docs").glob("*.md")),
 ]
 _LINK: Final = re.compile(r"\]\(([^)\s]+)\)")
 _PYTHON: Final = re.compile(r"^```python\n(.*?)^```$", re.M | re.S)
 #: Lines of blocks, indented or fenced; prose that starts a line with the name has a verb there.
 _COMMAND: Final = re.compile(r"^(?:    )?kvassay (?!assays\b|-)([a-z].*)$", re.M)
+#: Files in prose, or run by a line of a block.
+_FILE: Final = re.compile(
+    r"`((?:[\w.-]+/)+[\w.-]+\.(?:py|c|h|toml|rs|mjs|md|sh|ts|json|txt))`"
+    r"|^\s*python ((?:[\w-]+/)+[\w.-]+\.py)",
+    re.M,
+)
 _FENCE: Final = re.compile(r"^```.*?^```$", re.M | re.S)
 
 
@@ -58,6 +64,21 @@ def test_a_dead_link_is_found(tmp_path: Path) -> None:
     text = "# A title\n[here](#a-title) [not](#another) [gone](gone.md) [out](https://x.org)"
     page.write_text(text, encoding="utf-8")
     assert dead_links(page, text) == ["#another", "gone.md"]
+
+
+def missing_files(text: str, present: list[str]) -> list[str]:
+    """Files that a page names and that end no path of the repository."""
+    named = [prose or run for prose, run in _FILE.findall(text)]
+    return [name for name in named if not any(f"/{one}".endswith(f"/{name}") for one in present)]
+
+
+def test_files_named_in_the_documents_exist() -> None:
+    roots = ("harness", "backends", "suites", "docs", "ci")
+    present = [str(path.relative_to(ROOT)) for root in roots for path in (ROOT / root).rglob("*.*")]
+    found = {page.name: missing_files(page.read_text(encoding="utf-8"), present) for page in PAGES}
+    assert not {page: missing for page, missing in found.items() if missing}
+    text = "see `core/attend/attend.c`, `core/gone.c`\n    python ci/tables.py\npython ci/gone.py"
+    assert missing_files(text, present) == ["core/gone.c", "ci/gone.py"]
 
 
 def unknown_words(text: str) -> list[str]:

@@ -43,7 +43,8 @@ SESSIONS = {
     "ort_abi",
     "sanitize",
     "wheel",
-    "cross",
+    "release",
+    "landing",
     "emulate",
     "fuzz",
 }

@@ -240,11 +240,13 @@ def test_attention_over_what_came_back_is_exact() -> None:
     q = rng.standard_normal((4, 6, 64), np.float32)
     cache = ReturnedCache(Halves(1), shape)
     cache.append(0, k, v)
-    k, v = (x.astype(np.float16).astype(np.float64) for x in (k, v))
+    keys, values = (x.astype(np.float16).astype(np.float64) for x in (k, v))
     found = cache.attend(0, q)
     for n in range(4):
         seen = 6 + n
-        right = attend64(k[:seen], v[:seen], q[n], shape.effective_softmax_scale, 0, 0, seen)
+        right = attend64(
+            keys[:seen], values[:seen], q[n], shape.effective_softmax_scale, 0, 0, seen
+        )
         assert np.allclose(found[n], right, atol=1e-6)
     assert np.array_equal(cache.attend(0, q[-1]), found[-1])
     cache.close()

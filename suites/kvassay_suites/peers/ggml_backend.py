@@ -14,7 +14,7 @@ import numpy as np
 
 from kvassay.backend.own_formats import OwnFormat, OwnFormatBackend, turned
 from kvassay.errors import InputError, StateError, UnsupportedError
-from kvassay.protocol import Availability, Backend, BackendProvider, FloatArray
+from kvassay.protocol import Availability, Backend, BackendProvider, FloatArray, Support
 from kvassay.spec import Spec
 
 from .cases import Case
@@ -49,10 +49,16 @@ class GgmlBackend(OwnFormatBackend):
         """Those of llama.cpp's quantized caches, plain and as it stores them by default."""
         return _FORMATS
 
-    def prepare_own(self, name: str, shape: Spec, threads: int = 1) -> GgmlCache:
-        """An empty cache; head dims are multiples of 32."""
+    def supports_own(self, name: str, shape: Spec) -> Support:
+        """Head dims are multiples of 32."""
         if shape.head_dim % _BLOCK:
-            raise UnsupportedError(f"ggml: head_dim {shape.head_dim} is no multiple of {_BLOCK}")
+            return Support(False, f"ggml: head dim {shape.head_dim} is no multiple of {_BLOCK}")
+        return Support(True)
+
+    def prepare_own(self, name: str, shape: Spec, threads: int = 1) -> GgmlCache:
+        """An empty cache."""
+        if not (support := self.supports_own(name, shape)):
+            raise UnsupportedError(support.reason)
         return GgmlCache(name, shape, threads)
 
 

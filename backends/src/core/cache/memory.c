@@ -3,6 +3,8 @@
 
 #include "core/base/memory.h"
 
+#include <stddef.h>
+
 uint64_t kv_add(uint64_t a, uint64_t b) { return a > UINT64_MAX - b ? UINT64_MAX : a + b; }
 
 uint64_t kv_mul(uint64_t a, uint64_t b) { return b != 0 && a > UINT64_MAX / b ? UINT64_MAX : a * b; }

@@ -124,6 +124,7 @@ Quick = Annotated[
         "--quick", help="Smallest grids, best variants, product presets: an answer in a minute."
     ),
 ]
+SuiteQuick = Annotated[bool, typer.Option("--quick", help="The same as --depth quick.")]
 DepthName = Annotated[Depth | None, typer.Option("--depth", help="How thoroughly suites measure.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
 Tensors = Annotated[
