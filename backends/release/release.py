@@ -20,6 +20,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "build"))
 
+import budget
 import c_archive
 import cross
 import recipe
@@ -53,6 +54,8 @@ def release(
         }
         for kind in kinds:
             for path, state in makers[kind]():
+                if too_large := budget.excess(path):
+                    raise recipe.BuildError(too_large)
                 states[path.name] = state
                 say(f"{path.name}  {path.stat().st_size / 1024:,.0f} KiB  {state}")
     return states

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 
@@ -28,6 +28,9 @@ class OwnFormat:
     Hadamard transform that keys and values go through before they are stored, where the head dim
     is a multiple of it; 0 for none.
     """
+
+    #: The suite that judges it.
+    suite: ClassVar[str] = "foreign"
 
     keys: str
     values: str

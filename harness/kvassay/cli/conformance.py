@@ -55,7 +55,8 @@ def conformance(
         states = variants_of(found)
         ready = next(key for key, state in states.items() if state.runs)
         loaded = load(name, ready)
-        promise = "exact" if loaded.exact else f"bounded by {loaded.bound:g}"
+        bound = "by each format" if loaded.bound is None else f"{loaded.bound:g}"
+        promise = "exact" if loaded.exact else f"bounded by {bound}"
         variants = ", ".join(f"{key} {state.status}" for key, state in states.items())
         line = f"{name}: protocol {found.protocol}, {promise}, variants: {variants}"
         output().print(line, markup=False, soft_wrap=True)

@@ -83,10 +83,11 @@ def gate(
     """Judge backends by all rules: PASS, REJECT or NOT MEASURED, with evidence.
 
     Writes results.jsonl and report.html, or the paths given. Scope full measures in full depth.
+    Formats of a backend's own are judged by the suites for them.
     """
     from ..running.targets import choose_targets  # numpy and processes: not for a prompt
     from .parts import measuring, selecting
-    from .parts.own_formats import choose_formats, class_names
+    from .parts.own_formats import class_names, named_formats, own_formats
 
     outputs = measuring.Outputs(report or Path("report.html"), junit, markdown, is_verbose(context))
     if source is not None:
@@ -99,28 +100,24 @@ def gate(
     measuring.check_judge_named(judge_named, preset)
     depth = _depth(quick, depth) or ("full" if scope == "full" else "default")
     classes = class_names(hf_cache, hf_options, codec, codec_options, claimed_bits)
-    if classes:
-        if any((backend, library, wasm, variant, preset, suite, baseline, tensors)):
-            raise KvassayError(
-                "--hf-cache and --codec are judged by the suite foreign, by themselves: give "
-                "nothing of --backend, --library, --wasm, --variant, --preset, --suite, "
-                "--baseline, --tensors"
-            )
-        backend, suite = classes, ["foreign"]
+    backend = [*(backend or ()), *classes]
     named, rejected = measuring.named_backends(backend, library, wasm, timeout)
     targets = tuple(one.target for one in rejected)
     if named or not rejected:
         targets += choose_targets(named, variant or [], best_only=quick or not named)
     if quick and not named:
         targets = selecting.without_reference(targets)
+    if formats := own_formats(targets, timeout) if named else {}:
+        presets = named_formats(preset or [], formats)
+        suite = suite or sorted({formats[name] for name in presets})
+    elif quick and not preset:
+        presets = selecting.product_presets()
+    else:
+        presets = selecting.choose_presets(preset or [])
     question = Question(
         scope=scope,
         targets=targets,
-        presets=choose_formats(targets, [])
-        if classes
-        else selecting.product_presets()
-        if quick and not preset
-        else selecting.choose_presets(preset or []),
+        presets=presets,
         suites=tuple(suite or ()),
         depth=depth,
         baseline=str(baseline or ""),
@@ -182,7 +179,7 @@ def suite_command(name: str) -> Callable[..., int]:
         question = Question(
             scope=scope or suite.command_scope,
             targets=targets,
-            presets=measuring.presets_of(suite, preset or [], targets),
+            presets=measuring.presets_of(suite, preset or [], targets, timeout),
             suites=(name,),
             depth=depth,
             tensors=measuring.checked_tensors(tensors),

@@ -21,6 +21,7 @@ from ..judging.wording import (
     worst,
 )
 from ..records import Record
+from .matrix import Matrix
 
 _WORST_SHOWN = 3
 PASSES: Final = "PASS"
@@ -94,6 +95,7 @@ class View:
     decision: str
     conclusion: str
     verdicts: tuple[Verdict, ...]
+    matrix: Matrix
     rules: tuple[RuleRow, ...]
     support: tuple[Support, ...]
     coverage: tuple[Coverage, ...]
@@ -112,6 +114,7 @@ class View:
             decision=decision(judgement),
             conclusion=conclusion(judgement),
             verdicts=judgement.verdicts,
+            matrix=Matrix.of(judgement.verdicts),
             rules=tuple(_rule_row(rule, judgement.verdicts) for rule in judgement.rules),
             support=tuple(_support(judgement, records)),
             coverage=tuple(_coverage(judgement, records)),

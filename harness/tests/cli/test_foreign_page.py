@@ -56,3 +56,25 @@ def test_the_command_as_it_is_written(folder: Path) -> None:
     done = run(block("sh"), folder)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "PASS" in done.stdout
+
+
+@pytest.mark.model
+@pytest.mark.long
+def test_a_gate_in_ci_goes_there_by_itself(folder: Path) -> None:
+    """ci/gate.sh as it stands, in a venv that stands for one made from wheels."""
+    tools = folder / "tools"
+    tools.mkdir()
+    fake = tools / "python3.11"
+    fake.write_text(
+        '#!/bin/sh\nmkdir -p "$3/bin"\nprintf "#!/bin/sh\\n" > "$3/bin/pip"\n'
+        f'printf \'#!/bin/sh\\nexec {sys.executable} -m kvassay "$@"\\n\' > "$3/bin/kvassay"\n'
+        'chmod +x "$3/bin/pip" "$3/bin/kvassay"\n',
+        encoding="utf-8",
+    )
+    fake.chmod(0o755)
+    script = PAGE.parents[1] / "ci" / "gate.sh"
+    path = f"PATH={tools}:$PATH KVASSAY_OUT=out"
+    done = run(f"{path} {script} kvassay -- --backend mine:Mine --depth quick", folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "PASS (scope default, only the rules of foreign)" in done.stdout
+    assert (folder / "out" / "junit.xml").is_file()

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import random
 import sys
 import tomllib
 from pathlib import Path
 from typing import Any, Final
 
 import archive
+import budget
 import landing
 import pytest
 import recipe
@@ -87,6 +89,21 @@ def test_what_is_missing_is_told_and_not_passed(tmp_path: Path) -> None:
         landing.run(["such-compiler"], tmp_path)
     with pytest.raises(landing.Failed, match="exit"):
         landing.run(["sh", "-c", "echo exit; exit 3"], tmp_path)
+
+
+def test_modules_are_within_their_budget() -> None:
+    modules = sorted((recipe.WASM / "_lib").glob("*.wasm"))
+    assert len(modules) == 3
+    assert [excess for module in modules if (excess := budget.excess(module))] == []
+
+
+def test_what_is_too_large_or_has_no_budget_is_told(tmp_path: Path) -> None:
+    noise = random.Random(0).randbytes(200 * 1024)
+    module, other = tmp_path / "kvassay-relaxed.wasm", tmp_path / "kvassay.exe"
+    module.write_bytes(noise)
+    other.write_bytes(b"")
+    assert budget.excess(module).startswith("kvassay-relaxed.wasm: 200 KiB, budget 76 KiB")
+    assert budget.excess(other) == "kvassay.exe: no size in budget.toml"
 
 
 @pytest.mark.long

@@ -12,15 +12,17 @@ import pytest
 from synthetic import TARGET, good_records, make, question
 
 from kvassay.errors import WriteError
-from kvassay.judging.gate import judge
+from kvassay.judging.gate import Decision, Verdict, judge
+from kvassay.judging.rules import Outcome, rulebook
 from kvassay.records import Record
 from kvassay.report import render, write_report
+from kvassay.report.matrix import Matrix
 from kvassay.report.plots import Plot, plots
 from kvassay.report.view import Coverage, View
 from kvassay.running.machine import availability_records, machine_record
 from kvassay.running.resuming import digest, done_record
 from kvassay.running.runner import command
-from kvassay.suite import Task
+from kvassay.suite import Target, Task
 
 VOID = {"meta", "br", "hr", "img", "link", "input"}
 
@@ -276,3 +278,38 @@ def test_each_row_can_be_repeated_by_command_seed_and_digest() -> None:
 def test_a_figure_without_comparisons_is_not_drawn() -> None:
     empty = [replace(r, comparisons=0) for r in measured() if r.suite == "performance"]
     assert plots(empty) == []
+
+
+def verdict(target: str, preset: str, decision: Decision, role: str = "product") -> Verdict:
+    backend, _, variant = target.partition("/")
+    broken = Outcome(rulebook().rules[0], "reject", 1.0, 1, (), "")
+    outcomes = (broken,) if decision == "REJECT" else ()
+    one = Target(backend, variant)
+    return Verdict(one, preset, role, decision, outcomes, "one layer", ())
+
+
+def test_the_matrix_has_every_pair_and_words_only_where_backends_differ() -> None:
+    found = Matrix.of(
+        [
+            verdict("a/x", "fp16", "PASS", "baseline"),
+            verdict("a/x", "turbo", "PASS"),
+            verdict("b/y", "turbo", "REJECT"),
+            verdict("b/z", "turbo", "PASS"),
+        ]
+    )
+    assert [column.preset for column in found.columns] == ["turbo", "fp16"]  # judged ones first
+    shown = {
+        row: [one.decision if one else None for one in verdicts] for row, verdicts in found.rows
+    }
+    assert shown == {
+        "a/x": ["PASS", "PASS"],
+        "b/y": ["REJECT", None],
+        "b/z": ["PASS", None],
+    }
+    turbo, fp16 = found.columns
+    assert [(one.decision, one.targets) for one in turbo.groups] == [
+        ("PASS", ("a/x", "b/z")),
+        ("REJECT", ("b/y",)),
+    ]
+    assert turbo.groups[1].rejecting == (rulebook().rules[0].name,)
+    assert len(fp16.groups) == 1

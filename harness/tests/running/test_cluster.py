@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
 from synthetic import task
 
+from kvassay.cli import run as cli
 from kvassay.errors import UnavailableError
-from kvassay.records import Record
+from kvassay.records import Record, read_records
 from kvassay.running import cluster as module
 from kvassay.running.answers import Answers
 from kvassay.running.cluster import cluster
@@ -72,6 +77,44 @@ def test_two_workers_give_the_same_records(scheduler: str, tmp_path: Path) -> No
         assert len(answers) == 3
     assert here == there
     assert len(here) == 9
+
+
+@pytest.mark.long
+def test_a_gate_with_a_worker_killed_in_the_middle_gives_the_same_verdict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from distributed import LocalCluster
+
+    monkeypatch.chdir(tmp_path)
+    gate = ["gate", "--backend", "native", "--variant", "scalar", "--preset", "turbo", "--quiet"]
+    gate += ["--suite", "correctness", "--suite", "parity", "--depth", "quick"]
+    # One thread in numpy everywhere, as each worker of dask has: sums round otherwise with two.
+    assert cli([*gate, "--jobs", str(cores()), "--json", "here.jsonl"]) == 0
+    alone = capsys.readouterr().out.replace("here.jsonl", "")
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as local:
+        victim = next(iter(local.workers.values())).process.pid
+        killer = Thread(target=kill_after, args=(victim, Path("answers.jsonl"), 20))
+        killer.start()
+        there = [*gate, "--dask", local.scheduler_address, "--answers", "answers.jsonl"]
+        assert cli([*there, "--json", "there.jsonl"]) == 0
+        killer.join()
+        assert victim not in [worker.process.pid for worker in local.workers.values()]
+    assert capsys.readouterr().out.replace("there.jsonl", "") == alone
+    assert facts(Path("there.jsonl")) == facts(Path("here.jsonl"))
+
+
+def kill_after(process: int, answers: Path, lines: int) -> None:
+    """Kill a process once so many answers have come."""
+    while not answers.exists() or answers.read_bytes().count(b"\n") < lines:
+        time.sleep(0.02)
+    os.kill(process, signal.SIGKILL)
+
+
+def facts(path: Path) -> list[str]:
+    """What was measured, order and times aside."""
+    records = [record for record in read_records(str(path)) if record.suite != "run"]
+    assert len(records) > 50
+    return sorted(record.to_json() for record in records)
 
 
 @pytest.mark.long

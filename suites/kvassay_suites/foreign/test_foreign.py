@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,19 +13,22 @@ import pytest
 
 from kvassay.backend.own_formats import turned
 from kvassay.cli import run
-from kvassay.cli.parts import selecting
+from kvassay.cli.parts import measuring, selecting
 from kvassay.errors import KvassayError
 from kvassay.judging.gate import Judgement, Question, judge
 from kvassay.judging.wording import conclusion
 from kvassay.presets import preset
 from kvassay.records import Record
+from kvassay.running.runner import collect_tasks
 from kvassay.suite import Request, Target
 
-from .. import parity
+from .. import foreign, parity
+from ..common.specs import MATH
 from ..peers.ggml_backend import GgmlProvider
 from ..quality.measured import TINY
 from . import SUITE, measure, own, planted, suite
 
+Capture = pytest.CaptureFixture[str]
 PARTS = (measure.arithmetic, measure.one_layer, measure.tiny_transformers)
 
 
@@ -161,7 +165,7 @@ def test_presets_are_formats_and_wrong_ones_are_named() -> None:
 
 
 def test_the_command_says_what_it_cannot_judge(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     monkeypatch.setattr(selecting, "suites", lambda: {SUITE: suite})
     monkeypatch.delenv("KVASSAY_REQUIRE_VARIANTS", raising=False)
@@ -172,7 +176,37 @@ def test_the_command_says_what_it_cannot_judge(
     assert re.search("no format 'q8_1'.*q8_0", capsys.readouterr().err)
 
 
-def test_the_gate_leads_to_the_command() -> None:
+@pytest.mark.parametrize(
+    ("name", "status", "said"),
+    [
+        ("Blocks", 2, "NOT MEASURED (scope default, only the rules of foreign)"),  # no models here
+        ("ShrunkKeys", 1, "kernel wrong, first at token"),
+    ],
+)
+def test_the_gate_judges_formats_by_this_suite_on_its_own(
+    name: str, status: int, said: str, monkeypatch: pytest.MonkeyPatch, capsys: Capture,
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(selecting, "suites", lambda: {SUITE: suite, "parity": parity.suite})
+    monkeypatch.setattr(foreign, "_PARTS", {"arithmetic": (MATH, 4.0)})
+    monkeypatch.setattr(measuring, "plan_tasks", lambda *asked: collect_tasks(*asked[:2]))
+    monkeypatch.delenv("KVASSAY_REQUIRE_VARIANTS", raising=False)
+    monkeypatch.chdir(tmp_path)
+    asked = ["gate", "--backend", target(name).backend, "--quick", "--jobs", "1"]
+    assert run([*asked, "--preset", "q8_0", "--junit", "junit.xml"]) == status
+    assert said in capsys.readouterr().out
+    assert "foreign.relative_error" in Path("junit.xml").read_text(encoding="utf-8")
+
+
+def test_the_gate_says_which_formats_it_does_not_find(capsys: Capture) -> None:
+    asked = ["gate", "--backend", target("Blocks").backend, "--quick"]
+    assert run([*asked, "--preset", "turbo"]) == 2
+    assert "no format 'turbo'" in capsys.readouterr().err
+    assert run([*asked, "--backend", "native"]) == 2
+    assert "native has none: judge them apart" in capsys.readouterr().err
+
+
+def test_parity_leads_to_the_command() -> None:
     with pytest.raises(KvassayError, match=r"none of parity's specs.* kvassay foreign"):
         parity.suite.tasks(Request((target("Blocks"),), ("turbo",), depth="quick"))
 

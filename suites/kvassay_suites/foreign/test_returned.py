@@ -302,7 +302,8 @@ def test_the_doors_of_the_gate(
     for arguments, said in (
         (["--hf-options", "nbits=4"], "--hf-options goes with --hf-cache"),
         (["--claimed-bits", "4"], "--claimed-bits goes with --hf-cache or --codec"),
-        (["--codec", f"{HERE}:Rounded", "--preset", "turbo"], "by themselves"),
+        (["--codec", f"{HERE}:Rounded", "--preset", "turbo"], "no format 'turbo'"),
+        (["--codec", f"{HERE}:Rounded", "--backend", "reference"], "judge them apart"),
         (["--codec", "nonsense"], "give package.module:Class"),
         (["--codec", f"{HERE}:Missing"], "cannot import"),
     ):

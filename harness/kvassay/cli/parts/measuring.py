@@ -88,10 +88,12 @@ def named_backends(
     return [*(backend or ()), *files], rejected
 
 
-def presets_of(suite: Suite, names: list[str], targets: tuple[Target, ...]) -> tuple[str, ...]:
+def presets_of(
+    suite: Suite, names: list[str], targets: tuple[Target, ...], timeout: float
+) -> tuple[str, ...]:
     """What a suite's command calls presets; of formats of its own only a backend knows."""
     if suite.judges == "formats":
-        return choose_formats(targets, names)
+        return choose_formats(targets, names, suite.name, timeout)
     return choose_presets(names, STORED_MODES if suite.judges == "stored" else PRESETS)
 
 

@@ -20,7 +20,7 @@ export function table(head, rows) {
   const cell = (content) => html("td", {}, content);
   return html(
     "div",
-    { class: "scroll" },
+    { class: "scroll", tabindex: "0" }, // by keyboard too
     html(
       "table",
       {},
