@@ -41,7 +41,7 @@ _TOKENS: Final = 400
 _FLOATS: Final = 32.0
 _TINY_TOKENS: Final = 272
 #: Positions before it are left out of the figures of models: short caches err little.
-_FROM: Final = 64
+FROM: Final = 64
 
 
 def arithmetic(backend: str, variant: str, name: str) -> list[Record]:
@@ -114,7 +114,7 @@ def tiny_transformers(backend: str, variant: str, name: str) -> list[Record]:
     for kind in SHAPES:
         model = tiny(kind)  # type: ignore[arg-type]
         tokens = tiny_tokens(_TINY_TOKENS)
-        full = model.forward(tokens, FullAttention())[_FROM:]
+        full = model.forward(tokens, FullAttention())[FROM:]
         fields: dict[str, Any] = model.config.shape
         shape = Spec(**fields)
         if refused := refusal(loaded, name, shape):
@@ -122,7 +122,7 @@ def tiny_transformers(backend: str, variant: str, name: str) -> list[Record]:
             records += [_unmeasured(origin, check, kind, refused) for check in checks]
             continue
         with closing(loaded.prepare_own(name, shape)) as cache:
-            found = model.forward(tokens, _attention(cache))[_FROM:]
+            found = model.forward(tokens, _attention(cache))[FROM:]
         same = metrics.same_top1(full, found)
         clear = np.diff(np.sort(full, axis=-1)[:, -2:], axis=-1)[:, 0] >= CLEAR
         drift = metrics.relative_rms(found, full)
@@ -148,7 +148,7 @@ def model(backend: str, variant: str, name: str, model: str, tokens: int) -> lis
         told = format_.keys and {"held_bits": 8 * cache.stored_bytes / values}
     found = compare_predictions(real_model(model), captured, hidden)
     detail = {"tokens": tokens, "text": captured.digest, **(told or {})}
-    records = prediction_records(origin, found, _FROM, "fixed text", "next_token", **detail)
+    records = prediction_records(origin, found, FROM, "fixed text", "next_token", **detail)
     same = {"next-token KL": records[0].value < FLOOR}
     return [*records, too_good(origin, same, format_.bits, "fixed text")]
 
@@ -156,7 +156,7 @@ def model(backend: str, variant: str, name: str, model: str, tokens: int) -> lis
 def _attention(cache: OwnCache) -> CacheAttention:
     """Query by query; what hands back what it holds gets its prompt in one piece, as a cache of a
     model does."""
-    return CacheAttention(cache, prompt=_FROM if isinstance(cache, ReturnedCache) else 1)
+    return CacheAttention(cache, prompt=FROM if isinstance(cache, ReturnedCache) else 1)
 
 
 def too_good(origin: Origin, same: Mapping[str, bool], claimed: float, subject: str) -> Record:
