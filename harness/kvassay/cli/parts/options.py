@@ -59,8 +59,8 @@ Suites = Annotated[
         autocompletion=complete_suites,
     ),
 ]
-JsonPath = Annotated[
-    Path | None, typer.Option("--json", help="Write records to this file, one JSON line each.")
+RecordsPath = Annotated[
+    Path | None, typer.Option("--records", help="Write records to this file, one JSON line each.")
 ]
 ReportPath = Annotated[Path | None, typer.Option("--report", help="Write the HTML report here.")]
 JunitPath = Annotated[Path | None, typer.Option("--junit", help="Write JUnit XML here.")]
