@@ -14,7 +14,8 @@ from ..model_names import DEFAULT_MODEL
 from ..writing import check_outputs
 from .arms import measured, texts_of
 from .parts.options import ArmModel
-from .parts.terminal import PlainTable, Verbose, output
+from .parts.plain_table import PlainTable
+from .parts.terminal import Verbose, output
 
 if TYPE_CHECKING:
     from ..arms.allocation import Allocation
@@ -66,9 +67,8 @@ def layers_of(model: str) -> int:
 
 
 def _print(found: Sequence[float], made: Sequence[Allocation]) -> None:
-    shown = PlainTable()
-    for title in ("layer", "keys, KL", "values, KL", *(f"at {one.mean_bits:g}" for one in made)):
-        shown.add_column(title, justify="right", no_wrap=True)
+    titles = ("layer", "keys, KL", "values, KL", *(f"at {one.mean_bits:g}" for one in made))
+    shown = PlainTable(*titles, right=titles)
     for layer in range(len(found) // 2):
         bits = [f"{one.keys[layer]:g} / {one.values[layer]:g}" for one in made]
         shown.add_row(str(layer), *(f"{kl:.2g}" for kl in found[2 * layer :][:2]), *bits)

@@ -15,7 +15,8 @@ from ..model_names import DEFAULT_MODEL
 from ..suggest import did_you_mean
 from ..writing import check_outputs, write_text
 from .parts.options import ArmModel
-from .parts.terminal import PlainTable, Verbose, errors, output
+from .parts.plain_table import PlainTable
+from .parts.terminal import Verbose, errors, output
 
 if TYPE_CHECKING:
     from ..arms import Outcome, Row
@@ -108,11 +109,8 @@ def _print(table: Sequence[Row], texts: Sequence[str]) -> None:
     from ..distortion.legends import loses_to
 
     output().print(f"texts: {', '.join(texts)}; KL in nats", markup=False)
-    shown = PlainTable()
-    shown.add_column("arm", overflow="fold", min_width=16)
-    for title in ("page bits", "all in", "KL", "worst text", "perplexity", "top 1"):
-        shown.add_column(title, justify="right", no_wrap=True)
-    shown.add_column("loses to", overflow="fold")
+    figures = ("page bits", "all in", "KL", "worst text", "perplexity", "top 1")
+    shown = PlainTable("arm", *figures, "loses to", right=figures)
     for row in table:
         shown.add_row(
             row.arm,

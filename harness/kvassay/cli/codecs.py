@@ -13,7 +13,8 @@ import typer
 
 from ..writing import check_outputs, write_text
 from .parts.completing import complete_codecs, complete_models
-from .parts.terminal import PlainTable, Verbose, errors, output
+from .parts.plain_table import PlainTable
+from .parts.terminal import Verbose, errors, output
 
 if TYPE_CHECKING:
     from ..distortion import Figures
@@ -96,13 +97,9 @@ def _leave_out(reason: str) -> None:
 def _print(arms: list[Figures]) -> None:
     first = arms[0]
     output().print(f"{first.data}, {first.role}s, inputs {first.digest}", markup=False)
-    table = PlainTable()
-    for title in ("codec", "bits"):
-        table.add_column(title, no_wrap=True)
     columns = _COLUMNS[first.role]
-    for title in ("page bits", "all in", *columns.values()):
-        table.add_column(title, justify="right")
-    table.add_column("loses to", no_wrap=True)
+    figures = ("page bits", "all in", *columns.values())
+    table = PlainTable("codec", "bits", *figures, "loses to", right=figures)
     for arm in arms:
         values: list[Any] = [getattr(arm, column) for column in columns]
         table.add_row(

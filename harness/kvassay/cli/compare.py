@@ -15,7 +15,8 @@ from ..judging.evidence import read_run
 from ..judging.gate import UNJUDGED
 from ..judging.wording import about, figure
 from ..writing import check_outputs
-from .parts.terminal import PlainTable, Verbose, is_verbose, output
+from .parts.plain_table import PlainTable
+from .parts.terminal import Verbose, is_verbose, output
 
 if TYPE_CHECKING:
     from ..judging.compare import Change, Comparison
@@ -55,7 +56,7 @@ def compare(
 
 
 def print_comparison(console: Console, found: Comparison, verbose: bool) -> None:
-    """The comparison as tables of at most 100 columns."""
+    """The comparison as tables, and what got worse in words."""
     _print_rows(
         console,
         "Verdicts and rules",
@@ -124,10 +125,7 @@ def _print_rows(
 ) -> None:
     if not rows:
         return
-    table = PlainTable(title=title)
-    for number, name in enumerate(columns):
-        table.add_column(name, overflow="fold", no_wrap=name in ("growth", "state"), ratio=None)
-        table.columns[number].max_width = 60 if number == 0 else 30
+    table = PlainTable(*columns, title=title)
     for row in rows:
         table.add_row(*row)
     console.print(table)

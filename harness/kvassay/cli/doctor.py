@@ -11,7 +11,8 @@ from rich.text import Text
 
 from ..judging.gate import PASS, UNJUDGED
 from ..running import doctor
-from .parts.terminal import PlainTable, Verbose, output
+from .parts.plain_table import PlainTable
+from .parts.terminal import Verbose, output
 
 
 def examine(

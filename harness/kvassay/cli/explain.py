@@ -21,8 +21,9 @@ from ..judging.wording import figure, who
 from ..presets import PRESETS
 from ..suite import Task
 from .parts.completing import complete_rules
+from .parts.plain_table import PlainTable
 from .parts.tables import print_records
-from .parts.terminal import PlainTable, Verbose, is_verbose, output
+from .parts.terminal import Verbose, is_verbose, output
 
 _EVIDENCE_SHOWN = 5
 

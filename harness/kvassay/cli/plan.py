@@ -18,7 +18,8 @@ from .parts.completing import (
     complete_presets,
     complete_value_codecs,
 )
-from .parts.terminal import PlainTable, Verbose, output
+from .parts.plain_table import PlainTable
+from .parts.terminal import Verbose, output
 
 _UNITS: Final = {
     "": 1,
@@ -91,6 +92,8 @@ def plan(
     else:
         output().print(_title(spec, tokens), markup=False)
         output().print(_table(spec, figures))
+        parts = ", ".join(f"{k} {size(n)}" for k, n in figures["bytes_by_part"].items() if n)
+        output().print(f"held: {parts}", markup=False, style="dim")
         output().print(_NOTE, style="dim")
     return 0
 
@@ -231,11 +234,7 @@ def _title(spec: Spec, tokens: int) -> str:
 
 def _table(spec: Spec, figures: dict[str, Any]) -> PlainTable:
     f = figures
-    table = PlainTable()
-    table.add_column("what")
-    table.add_column("this cache", justify="right")
-    table.add_column("fp16", justify="right")
-    parts = ", ".join(f"{name} {size(n)}" for name, n in f["bytes_by_part"].items() if n)
+    table = PlainTable("what", "this cache", "fp16", right=("this cache", "fp16"))
     for row in (
         ("payload a token (codes alone)", size(f["payload_bytes_a_token"]),
          size(f["payload_bytes_a_token_fp16"])),
@@ -259,8 +258,6 @@ def _table(spec: Spec, figures: dict[str, Any]) -> PlainTable:
          f"{f['transform_blocked']:,} ({f['transform_ratio_blocked']:.1f} x less)", "-"),
     ):  # fmt: skip
         table.add_row(*row)
-    table.caption = f"held: {parts}"
-    table.caption_justify = "left"
     return table
 
 

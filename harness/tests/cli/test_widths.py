@@ -14,6 +14,7 @@ from kvassay.cli import run
 from kvassay.cli.compare import grown
 from kvassay.cli.parts import terminal
 from kvassay.cli.parts.commands import command_names
+from kvassay.cli.parts.plain_table import PlainTable
 from kvassay.cli.parts.tables import print_judgement, print_variants
 from kvassay.judging.gate import Judgement, judge
 from kvassay.judging.rules import rulebook
@@ -96,7 +97,7 @@ def test_brackets_are_text(width: int) -> None:
     stream = io.StringIO()
     print_variants(Console(file=stream, width=width), judged(), [record])
     assert "'kvassay[wasm]'" in re.sub(r"\s+", " ", stream.getvalue())
-    table = terminal.PlainTable("what")
+    table = PlainTable("what")
     table.add_row("[bold]not markup[/] [0, 1]")
     stream = io.StringIO()
     Console(file=stream, width=width).print(table)

@@ -22,7 +22,8 @@ from ...judging.wording import (
     worst,
 )
 from ...records import Record
-from .terminal import NARROW, PlainTable
+from .plain_table import PlainTable
+from .terminal import NARROW
 
 _STYLE = {
     "PASS": "bold green",
@@ -42,7 +43,7 @@ def print_judgement(
     """The whole verdict: one row a backend and preset, the rules, and what was rejected; of a run
     that was interrupted only rules that were measured."""
     if judgement.verdicts:
-        console.print(_verdict_table(judgement))
+        _print_verdicts(console, judgement)
         _print_rules(console, judgement, verbose, interrupted)
         _print_rejects(console, judgement, None if verbose else _WORST_SHOWN)
         if not interrupted:
@@ -58,27 +59,34 @@ def print_variants(console: Console, judgement: Judgement, records: Sequence[Rec
     for backend, variant, how in how_each_ran(records):
         if backend in judged:
             table.add_row(backend, variant, how)
-    if table.row_count:
+    if table.rows:
         console.print(table)
 
 
-def _verdict_table(judgement: Judgement) -> PlainTable:
-    table = PlainTable(title="Verdicts")
-    for name in ("backend", "preset"):
-        table.add_column(name, overflow="fold")
-    table.add_column("verdict", no_wrap=True)
-    table.add_column("highest stage passed")
-    table.add_column("rejecting, not measured (?)", ratio=1, overflow="fold")
+def _print_verdicts(console: Console, judgement: Judgement) -> None:
+    """The table; what each row rejects stands in it on wide terminals, below it on others."""
+    wide = console.width >= NARROW
+    columns = ("backend", "preset", "verdict", "highest stage passed")
+    broken = "rejecting, not measured (?)"
+    table = PlainTable(*columns, *((broken,) if wide else ()), title="Verdicts")
+    below: list[str] = []
     for verdict in judgement.verdicts:
         names = [*verdict.named("reject"), *_unmeasured(verdict.named("not measured"))]
+        said = ", ".join(names) or "-"
         table.add_row(
             f"{verdict.target.backend}/{verdict.target.variant}",
             verdict.preset,
             _decision_cell(verdict),
             verdict.stage or "none",
-            ", ".join(names) or "-",
+            *((said,) if wide else ()),
         )
-    return table
+        if names and not wide:
+            below.append(f"{who(verdict)}: {said}")
+    console.print(table)
+    if below:
+        console.print(f"{broken}:")
+    for line in below:
+        console.print(f"  {line}", markup=False, soft_wrap=True)
 
 
 def _unmeasured(names: Sequence[str]) -> list[str]:
@@ -96,14 +104,9 @@ def _decision_cell(verdict: Verdict) -> Text:
 def _print_rules(console: Console, judgement: Judgement, verbose: bool, interrupted: bool) -> None:
     """The rules that say something, or all; narrow terminals do without whom and how many."""
     wide = console.width >= NARROW
-    table = PlainTable(title="Rules")
-    table.add_column("rule", overflow="fold")
-    table.add_column("bound", no_wrap=True)
-    table.add_column("worst", justify="right", no_wrap=True)
-    if wide:
-        table.add_column("of", overflow="fold", min_width=15)
-        table.add_column("n", justify="right", no_wrap=True)
-    table.add_column("verdicts", min_width=8)
+    of = ("of", "n") if wide else ()
+    columns = ("rule", "bound", "worst", *of, "verdicts")
+    table = PlainTable(*columns, title="Rules", right=("worst", "n"))
     silent = unmeasured = 0
     for rule in judgement.rules:
         pairs = _outcomes(judgement, rule)
@@ -127,13 +130,16 @@ def _print_rules(console: Console, judgement: Judgement, verbose: bool, interrup
             *(more if wide else ()),
             _states(outcome for _, outcome in pairs),
         )
-    if table.row_count:
+    if table.rows:
         console.print(table)
     if silent:
-        said = f"{silent} rules do not apply or are out of scope (-v shows them)"
+        one = "1 rule does not apply or is out of scope (-v shows it)"
+        many = f"{silent} rules do not apply or are out of scope (-v shows them)"
+        said = one if silent == 1 else many
         console.print(said, markup=False, style="dim")
     if unmeasured:
-        said = f"{unmeasured} rules were not measured before the run was stopped"
+        many = "1 rule was" if unmeasured == 1 else f"{unmeasured} rules were"
+        said = f"{many} not measured before the run was stopped"
         console.print(said, markup=False, style="dim")
 
 
@@ -187,12 +193,14 @@ def _print_unmeasured(console: Console, judgement: Judgement, limit: int | None)
 
 
 def print_records(console: Console, records: Sequence[Record], limit: int | None) -> None:
-    """Records, one line each, with the command that repeats them below."""
+    """Records, one line each; the command that repeats them stands once, below the last of it."""
     groups = alike(records)
-    for record, count in groups[:limit]:
+    shown = groups[:limit]
+    for at, (record, count) in enumerate(shown, 1):
         others = f" (and {count - 1} more like it)" if count > 1 else ""
         console.print(f"  {describe(record)}{others}", markup=False, soft_wrap=True)
-        if record.reproduce:
+        last = all(other.reproduce != record.reproduce for other, _ in shown[at:])
+        if record.reproduce and last:
             console.print(f"    again: {record.reproduce}", markup=False, soft_wrap=True)
     if limit and len(groups) > limit:
         console.print(f"  and {len(groups) - limit} more (-v shows all)", markup=False)
