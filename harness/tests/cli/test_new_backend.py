@@ -36,8 +36,9 @@ CACHES = tuple(kind for kind in KINDS if kind != "foreign")
 @pytest.fixture(params=CACHES)
 def backend(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setenv("KVASSAY_REPLAY_DIR", str(tmp_path))
-    monkeypatch.syspath_prepend(tmp_path / "mine")
-    return make_skeleton(tmp_path / "mine", request.param)
+    name = make_skeleton(tmp_path / "mine", request.param)
+    monkeypatch.syspath_prepend(tmp_path / "mine")  # a folder that is there: a miss is remembered
+    return name
 
 
 def test_each_kind_is_built_and_passes(backend: str) -> None:
