@@ -29,6 +29,7 @@ from ...running.runner import (
     run,
     target_tasks,
 )
+from ...running.workers import default_jobs
 from ...suite import Request, Suite, Target, Task, wanted
 from ...writing import check_outputs, is_stream
 from .files import TRIALS, Rejected, try_files
@@ -148,11 +149,12 @@ def measure(question: Question, how: Execution, rejected: Sequence[Rejected] = (
             if writer:
                 writer.write(new)
 
-        watch = stack.enter_context(watching(taken.left, errors(), how.quiet))
+        jobs = how.jobs or default_jobs()
+        watch = stack.enter_context(watching(taken.left, errors(), how.quiet, jobs))
         summary = run(
             taken.left,
             keep,
-            jobs=how.jobs,
+            jobs=jobs,
             timeout=how.timeout,
             watch=watch,
             before=taken.done,

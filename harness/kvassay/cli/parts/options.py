@@ -97,7 +97,8 @@ ScopeName = Annotated[Scope, typer.Option("--scope", help="Which rules must be m
 Quick = Annotated[
     bool,
     typer.Option(
-        "--quick", help="Smallest grids, best variants, product presets: an answer in a minute."
+        "--quick",
+        help="Smallest grids, best variants, product presets; says how long it takes.",
     ),
 ]
 SuiteQuick = Annotated[bool, typer.Option("--quick", help="The same as --depth quick.")]
