@@ -23,7 +23,6 @@ from .parts.options import (
     HfCache,
     HfOptions,
     Jobs,
-    JsonPath,
     JudgeNamed,
     JunitPath,
     Library,
@@ -32,6 +31,7 @@ from .parts.options import (
     Presets,
     Quick,
     Quiet,
+    RecordsPath,
     ReportPath,
     Resume,
     ScopeName,
@@ -64,7 +64,7 @@ def gate(
     scope: ScopeName = "default",
     quick: Quick = False,
     depth: DepthName = None,
-    json: JsonPath = None,
+    records: RecordsPath = None,
     report: ReportPath = None,
     junit: JunitPath = None,
     markdown: MarkdownPath = None,
@@ -92,7 +92,7 @@ def gate(
     outputs = measuring.Outputs(report or Path("report.html"), junit, markdown, is_verbose(context))
     if source is not None:
         asked = (backend, library, wasm, hf_cache, codec, variant, preset, tensors)
-        if any((json, quick, depth, suite, resume, *asked)):
+        if any((records, quick, depth, suite, resume, *asked)):
             raise KvassayError(
                 "--from judges what was recorded: give only --scope, --baseline and files to write"
             )
@@ -124,9 +124,9 @@ def gate(
         tensors=measuring.checked_tensors(tensors),
         judge_named=judge_named,
     )
-    json = json or Path("results.jsonl")
+    records = records or Path("results.jsonl")
     how = measuring.Execution(
-        json, outputs, model, jobs, timeout, quiet, baseline, resume, answers, dask
+        records, outputs, model, jobs, timeout, quiet, baseline, resume, answers, dask
     )
     return measuring.measure(question, how, rejected)
 
@@ -152,7 +152,7 @@ def suite_command(name: str) -> Callable[..., int]:
         scope: SuiteScope = None,
         quick: SuiteQuick = False,
         depth: DepthName = None,
-        json: JsonPath = None,
+        records: RecordsPath = None,
         report: ReportPath = None,
         model: Model = DEFAULT_MODEL,
         jobs: Jobs = None,
@@ -168,8 +168,8 @@ def suite_command(name: str) -> Callable[..., int]:
         from .parts import measuring, selecting
 
         (suite,) = selecting.choose_suites([name])
-        if resume and not json:
-            raise KvassayError("--resume takes up a file of records: name it with --json")
+        if resume and not records:
+            raise KvassayError("--resume takes up a file of records: name it with --records")
         measuring.check_judge_named(judge_named, preset)
         depth = _depth(quick, depth) or "full"
         named, rejected = measuring.named_backends(backend, library, wasm, timeout)
@@ -187,7 +187,7 @@ def suite_command(name: str) -> Callable[..., int]:
         )
         outputs = measuring.Outputs(report, verbose=is_verbose(context))
         how = measuring.Execution(
-            json, outputs, model, jobs, timeout, quiet, None, resume, answers, dask
+            records, outputs, model, jobs, timeout, quiet, None, resume, answers, dask
         )
         return measuring.measure(question, how, rejected)
 

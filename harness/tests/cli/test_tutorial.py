@@ -18,7 +18,16 @@ import pytest
 PAGE: Final = Path(__file__).resolve().parents[3] / "docs" / "add-a-backend.md"
 _BLOCK: Final = re.compile(r"^### (.+?)$|^```(\w+)\n(.*?)^```$", re.M | re.S)
 #: The doors that the page has a section for.
-DOORS: Final = ("Python", "C", "C++", "Rust", "WebAssembly", "transformers", "A codec of arrays")
+DOORS: Final = (
+    "Python",
+    "C",
+    "C++",
+    "Rust",
+    "WebAssembly",
+    "A format of your own",
+    "transformers",
+    "A codec of arrays",
+)
 
 
 @dataclass(frozen=True)
