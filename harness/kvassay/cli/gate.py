@@ -24,6 +24,7 @@ from .parts.options import (
     MarkdownPath,
     Model,
     Presets,
+    Profiles,
     Quick,
     Quiet,
     RecordsPath,
@@ -49,6 +50,7 @@ def gate(
     wasm: Wasm = None,
     variant: Variants = None,
     preset: Presets = None,
+    profile: Profiles = None,
     judge_named: JudgeNamed = False,
     suite: Suites = None,
     scope: ScopeName = "default",
@@ -81,7 +83,7 @@ def gate(
 
     outputs = measuring.Outputs(report or Path("report.html"), junit, markdown, is_verbose(context))
     if source is not None:
-        asked = (backend, library, wasm, variant, preset, tensors)
+        asked = (backend, library, wasm, variant, preset, profile, tensors)
         if any((records, quick, depth, suite, resume, *asked)):
             raise KvassayError(
                 "--from judges what was recorded: give only --scope, --baseline and files to write"
@@ -136,6 +138,7 @@ def suite_command(name: str) -> Callable[..., int]:
         wasm: Wasm = None,
         variant: Variants = None,
         preset: Presets = None,
+        profile: Profiles = None,
         judge_named: JudgeNamed = False,
         scope: SuiteScope = None,
         quick: SuiteQuick = False,

@@ -49,6 +49,12 @@ def _presets() -> Iterable[str]:
     return PRESETS
 
 
+def _profiles() -> Iterable[str]:
+    from ...profiles import shipped
+
+    return shipped()
+
+
 def _kinds() -> Iterable[str]:
     from ...skeletons.write import KINDS
 
@@ -70,6 +76,7 @@ def _values() -> Iterable[str]:
 complete_backends = _offering(lambda: plugins.names(plugins.BACKENDS))
 complete_variants = _offering(_variants)
 complete_presets = _offering(_presets)
+complete_profiles = _offering(_profiles)
 complete_suites = _offering(lambda: plugins.names(plugins.SUITES))
 complete_rules = _offering(_rules)
 complete_kinds = _offering(_kinds)
