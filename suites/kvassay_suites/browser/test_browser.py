@@ -225,7 +225,7 @@ def turns(busy_until: int) -> tuple[Turn, list[int]]:
 
 def test_noisy_samples_are_taken_again_later_and_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     pauses: list[float] = []
-    monkeypatch.setattr(timing.time, "sleep", pauses.append)
+    monkeypatch.setattr("time.sleep", pauses.append)
     quiet, taken = turns(busy_until=0)
     found = timing.steady(quiet, 10, 0.1)
     assert (found.problem, found.ratio, found.detail["given_up"]) == ("", 1.0, [])
