@@ -25,18 +25,18 @@ def run(
     arms: Sequence[Arm],
     texts: Sequence[str],
     tokens: int = 1024,
-    results: Path | None = None,
+    answers: Path | None = None,
     jobs: int = 1,
     executor: Executor | None = None,
 ) -> Iterator[Outcome]:
-    """Outcomes of arms on texts as they come, kept in `results`, whose outcomes are not repeated.
+    """Outcomes of arms on texts as they come, kept in `answers`, whose outcomes are not repeated.
 
     model: a name or path, loaded in each process. executor: any of `concurrent.futures`, which
     gets a text and some arms a call; without one, `jobs` processes, and none but this one for a
     single job.
     """
-    known = read_outcomes(results) if results else {}
-    with RecordWriter(results, append=True) if results else nullcontext() as writer:
+    known = read_outcomes(answers) if answers else {}
+    with RecordWriter(answers, append=True) if answers else nullcontext() as writer:
         for outcome in _outcomes(model, arms, texts, tokens, known, jobs, executor):
             if writer is not None and outcome.digest not in known:
                 writer.write([outcome.to_record()])

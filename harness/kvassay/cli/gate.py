@@ -18,7 +18,6 @@ from .parts.options import (
     Dask,
     DepthName,
     Jobs,
-    JsonPath,
     JudgeNamed,
     JunitPath,
     Library,
@@ -27,6 +26,7 @@ from .parts.options import (
     Presets,
     Quick,
     Quiet,
+    RecordsPath,
     ReportPath,
     Resume,
     ScopeName,
@@ -54,7 +54,7 @@ def gate(
     scope: ScopeName = "default",
     quick: Quick = False,
     depth: DepthName = None,
-    json: JsonPath = None,
+    records: RecordsPath = None,
     report: ReportPath = None,
     junit: JunitPath = None,
     markdown: MarkdownPath = None,
@@ -82,7 +82,7 @@ def gate(
     outputs = measuring.Outputs(report or Path("report.html"), junit, markdown, is_verbose(context))
     if source is not None:
         asked = (backend, library, wasm, variant, preset, tensors)
-        if any((json, quick, depth, suite, resume, *asked)):
+        if any((records, quick, depth, suite, resume, *asked)):
             raise KvassayError(
                 "--from judges what was recorded: give only --scope, --baseline and files to write"
             )
@@ -112,9 +112,9 @@ def gate(
         tensors=measuring.checked_tensors(tensors),
         judge_named=judge_named,
     )
-    json = json or Path("results.jsonl")
+    records = records or Path("results.jsonl")
     how = measuring.Execution(
-        json, outputs, model, jobs, timeout, quiet, baseline, resume, answers, dask
+        records, outputs, model, jobs, timeout, quiet, baseline, resume, answers, dask
     )
     return measuring.measure(question, how, rejected)
 
@@ -140,7 +140,7 @@ def suite_command(name: str) -> Callable[..., int]:
         scope: SuiteScope = None,
         quick: SuiteQuick = False,
         depth: DepthName = None,
-        json: JsonPath = None,
+        records: RecordsPath = None,
         report: ReportPath = None,
         model: Model = DEFAULT_MODEL,
         jobs: Jobs = None,
@@ -156,8 +156,8 @@ def suite_command(name: str) -> Callable[..., int]:
         from .parts import measuring, selecting
 
         (suite,) = selecting.choose_suites([name])
-        if resume and not json:
-            raise KvassayError("--resume takes up a file of records: name it with --json")
+        if resume and not records:
+            raise KvassayError("--resume takes up a file of records: name it with --records")
         measuring.check_judge_named(judge_named, preset)
         depth = _depth(quick, depth) or "full"
         named, rejected = measuring.named_backends(backend, library, wasm, timeout)
@@ -175,7 +175,7 @@ def suite_command(name: str) -> Callable[..., int]:
         )
         outputs = measuring.Outputs(report, verbose=is_verbose(context))
         how = measuring.Execution(
-            json, outputs, model, jobs, timeout, quiet, None, resume, answers, dask
+            records, outputs, model, jobs, timeout, quiet, None, resume, answers, dask
         )
         return measuring.measure(question, how, rejected)
 

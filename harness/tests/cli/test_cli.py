@@ -106,7 +106,7 @@ def test_a_gate_that_rejects_says_by_which_rule_and_how_to_repeat_it(
 ) -> None:
     bad = make("parity.mismatches", 7.0, subject="turbo:3 d64", reproduce="kvassay parity --x")
     use(monkeypatch, *suites_of([*good_records(), bad]))
-    assert run(["gate", *ASKED, "--json", "r.jsonl", "--report", "r.html", "--quiet"]) == 1
+    assert run(["gate", *ASKED, "--records", "r.jsonl", "--report", "r.html", "--quiet"]) == 1
     captured = capsys.readouterr()
     assert captured.err == ""
     assert "parity.mismatches sum <= 0 values: Same bits as the reference" in captured.out
@@ -151,7 +151,7 @@ def test_a_suite_alone_is_judged_by_its_rules(
 ) -> None:
     suites = suites_of(good_records())
     use(monkeypatch, *suites)
-    assert run(["parity", *ASKED, "--json", "p.jsonl"]) == 0
+    assert run(["parity", *ASKED, "--records", "p.jsonl"]) == 0
     assert "PASS (scope default, only the rules of parity)" in capsys.readouterr().out
     asked = {suite.name: suite.request for suite in suites if suite.request}
     assert list(asked) == ["parity"]

@@ -59,8 +59,8 @@ Suites = Annotated[
         autocompletion=complete_suites,
     ),
 ]
-JsonPath = Annotated[
-    Path | None, typer.Option("--json", help="Write records to this file, one JSON line each.")
+RecordsPath = Annotated[
+    Path | None, typer.Option("--records", help="Write records to this file, one JSON line each.")
 ]
 ReportPath = Annotated[Path | None, typer.Option("--report", help="Write the HTML report here.")]
 JunitPath = Annotated[Path | None, typer.Option("--junit", help="Write JUnit XML here.")]
@@ -97,7 +97,8 @@ ScopeName = Annotated[Scope, typer.Option("--scope", help="Which rules must be m
 Quick = Annotated[
     bool,
     typer.Option(
-        "--quick", help="Smallest grids, best variants, product presets: an answer in a minute."
+        "--quick",
+        help="Smallest grids, best variants, product presets; says how long it takes.",
     ),
 ]
 SuiteQuick = Annotated[bool, typer.Option("--quick", help="The same as --depth quick.")]
