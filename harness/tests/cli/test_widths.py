@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -118,6 +119,32 @@ def test_a_pipe_heeds_columns(monkeypatch: pytest.MonkeyPatch, asked: str, width
     monkeypatch.setenv("COLUMNS", asked)
     monkeypatch.setattr("sys.stdout", io.StringIO())
     assert terminal.output().width == width
+
+
+def test_what_repeats_several_records_stands_once() -> None:
+    bad = [
+        make("correctness.identity_accepted", 7.0, subject=f"case {n}", reproduce=again)
+        for n, again in enumerate(("kvassay run a:b", "kvassay run a:b", "kvassay run c:d"))
+    ]
+    lines = rendered(judge([*good_records(), *bad], question()), 120)
+    found = [line.strip() for line in lines if line.strip().startswith(("again:", "reference/sca"))]
+    assert [line for line in found if "again" in line or "case" in line] == [
+        "reference/scalar turbo case 0: 7 u, n = 10",
+        "reference/scalar turbo case 1: 7 u, n = 10",
+        "again: kvassay run a:b",
+        "reference/scalar turbo case 2: 7 u, n = 10",
+        "again: kvassay run c:d",
+    ]
+
+
+def test_one_rule_is_a_rule_and_not_some() -> None:
+    judgement = judged()
+    silent = {*judgement.verdicts[0].named("does not apply")}
+    silent |= {*judgement.verdicts[0].named("outside scope")}
+    kept = [rule for rule in judgement.rules if rule.name not in silent]
+    (one, *_) = (rule for rule in judgement.rules if rule.name in silent)
+    said = rendered(replace(judgement, rules=(*kept, one)), 120)
+    assert "1 rule does not apply or is out of scope (-v shows it)" in said
 
 
 def test_growth_is_a_factor_where_percents_say_nothing() -> None:
