@@ -4,11 +4,22 @@ use super::job::{Active, Job, MOST_ROWS};
 use crate::arith::{ex2, tree};
 use crate::family;
 use crate::kernels::Fp16Rows;
-use crate::layout::{Holds, PARTS, Part};
+use crate::layout::{PARTS, Part};
 use crate::spec::{CENTRE_NONE, CENTRE_PAGE};
 
 /// Pages whose largest logit is this far below the maximum are skipped.
 const NEGLIGIBLE: f32 = -40.0;
+
+/// What is asked for of the next page while this one is worked on: pages lie apart, and what fetches ahead by itself
+/// stops at the end of each stream. Some after each step: asked for at once, lines wait for each other, and everything
+/// else for them.
+struct Ahead {
+    /// To ask for after each step.
+    bytes: usize,
+    /// The stream that is next, and what was asked for of it.
+    part: usize,
+    done: usize,
+}
 
 impl Job<'_, '_, '_> {
     pub fn attend_page(&mut self, page: u64) {
@@ -25,9 +36,9 @@ impl Job<'_, '_, '_> {
         }
         let next = (page + 1 < self.call.sealed).then(|| self.call.page(page + 1));
         let bytes = self.call.page(page);
-        self.ask_for(next, &PARTS[..1]);
+        let mut ahead = self.ahead();
+        self.ask_for_some(next, &mut ahead);
         self.page_logits(bytes, row0, row1);
-        self.ask_for(next, &PARTS[1..]);
         let mut active = [Active::default(); MOST_ROWS];
         let mut count = 0;
         for r in row0..row1 {
@@ -38,7 +49,9 @@ impl Job<'_, '_, '_> {
                 active[count] = found;
                 count += 1;
             }
+            self.ask_for_some(next, &mut ahead);
         }
+        self.ask_for_some(next, &mut ahead);
         if count > 0 {
             family::of(self.call.plan.spec.values()).add_values(self, bytes, &active[..count]);
         }
@@ -69,14 +82,26 @@ impl Job<'_, '_, '_> {
         }
     }
 
-    /// Pages lie apart, and what fetches ahead by itself stops at the end of each stream.
-    fn ask_for(&self, page: Option<&[u8]>, parts: &[(Part, Holds)]) {
+    /// So much a step that all of a page is asked for: before its logits, after each row's softmax, before its values.
+    fn ahead(&self) -> Ahead {
+        let bytes: usize = PARTS.iter().map(|(part, _)| self.call.plan.layout.range(*part, self.head).len()).sum();
+        Ahead { bytes: (bytes / (self.count + 2) + 1).next_multiple_of(64), part: 0, done: 0 }
+    }
+
+    fn ask_for_some(&self, page: Option<&[u8]>, ahead: &mut Ahead) {
         let Some(page) = page else { return };
-        for (part, _) in parts {
-            let range = self.call.plan.layout.range(*part, self.head);
-            if !range.is_empty() {
-                self.kernels.prefetch(&page[range]);
+        let mut left = ahead.bytes;
+        while let Some((part, _)) = PARTS.get(ahead.part) {
+            let stream = &page[self.call.plan.layout.range(*part, self.head)][ahead.done..];
+            let some = stream.len().min(left);
+            self.kernels.prefetch(&stream[..some]);
+            ahead.done += some;
+            left -= some;
+            if left == 0 {
+                return;
             }
+            ahead.part += 1;
+            ahead.done = 0;
         }
     }
 
