@@ -98,7 +98,7 @@ class Times:
         """For the record: every sample in microseconds, and why they say nothing, if so."""
         return {
             **self.detail,
-            "problem": self.problem,
+            "reason": self.problem,
             "engine_us": [round(1e6 * seconds, 1) for seconds in self.engine],
             "wasmtime_us": [round(1e6 * seconds, 1) for seconds in self.own],
         }
