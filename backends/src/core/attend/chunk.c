@@ -61,35 +61,7 @@ static void rescale(const kv_call *call, kv_worker *worker, kv_fold *fold, kv_ac
   }
 }
 
-/* What is asked for of the next page, so that it is on its way while this one is worked on: pages lie apart, and what
- * fetches ahead by itself stops at the end of each stream. Some after each step: asked for at once they wait for
- * each other, and everything else for them. Into the second-level cache: the first holds what is worked on. */
-typedef struct ahead {
-  uint64_t page;
-  uint64_t bytes, done; /* to ask for after each step; asked for already of the stream that is next */
-  uint32_t which;       /* that stream */
-} ahead;
-
-/* So much that all of a page is asked for: before its logits, after each row's softmax, before its values. */
-static uint64_t bytes_a_step(const kv_layout *layout, uint32_t rows) {
-  uint64_t bytes = 0;
-  for (uint32_t which = 0; which < KV_STREAMS; which++) bytes += layout->head_bytes[which];
-  return kv_round_up(bytes / (rows + 2) + 1, 64);
-}
-
-static void ask_for_some(const kv_call *call, const kv_job *job, ahead *a) {
-  const kv_layout *layout = &call->plan->layout;
-  for (uint64_t left = a->bytes; a->page < call->sealed && a->which < KV_STREAMS; a->which++, a->done = 0) {
-    const uint64_t rest = layout->head_bytes[a->which] - a->done, some = rest < left ? rest : left;
-    const uint8_t *p = kv_stream(layout, kv_call_page(call, a->page), a->which, job->head) + a->done;
-#pragma GCC unroll 8
-    for (uint64_t i = 0; i < some; i += 64) __builtin_prefetch(p + i, 0, 2);
-    a->done += some, left -= some;
-    if (!left) return;
-  }
-}
-
-static void page_run(const kv_call *call, const kv_job *job, kv_worker *worker, uint64_t page, uint64_t bytes,
+static void page_run(const kv_call *call, const kv_job *job, kv_worker *worker, uint64_t page, kv_ahead *ahead,
                      kv_fold *fold) {
   const uint64_t tokens = call->plan->spec.page_tokens, first = call->plan->spec.sinks + page * tokens;
   uint32_t row0 = job->rows, row1 = 0, from, to;
@@ -103,15 +75,15 @@ static void page_run(const kv_call *call, const kv_job *job, kv_worker *worker, 
   kv_active active;
   float factors[KV_MAX_ROWS][2] = {{0}}, sums[KV_MAX_ROWS];
   active.count = 0;
-  ahead next = {page + 1, bytes, 0, 0};
-  ask_for_some(call, job, &next);
+  kv_ahead_page(call, page + 1, ahead);
+  kv_ahead_ask(ahead);
   kv_page_logits(call, job, worker, page, row0, row1);
   for (uint32_t r = row0; r < row1; r++) {
     kv_row_range(job, r, first, tokens, &from, &to);
     softmax_row(call, worker, r, from, to, fold, &active, factors, sums);
-    ask_for_some(call, job, &next);
+    kv_ahead_ask(ahead);
   }
-  ask_for_some(call, job, &next);
+  kv_ahead_ask(ahead);
   if (!active.count) return;
   rescale(call, worker, fold, &active, factors, sums);
   kv_page_values(call, job, worker, page, &active, fold->acc);
@@ -121,9 +93,10 @@ void kv_chunk_run(const kv_call *call, const kv_job *job, kv_worker *worker, uin
   uint64_t page = chunk * KV_CHUNK_PAGES, end = page + KV_CHUNK_PAGES;
   if (page < call->first_needed) page = call->first_needed;
   if (end > call->sealed) end = call->sealed;
-  const uint64_t bytes = bytes_a_step(&call->plan->layout, job->rows);
+  kv_ahead ahead;
+  kv_ahead_begin(call, job, KV_ALL_STREAMS, job->rows + 2, &ahead); /* logits, rows, values */
   kv_fold_begin(call, job, fold);
-  for (; page < end; page++) page_run(call, job, worker, page, bytes, fold);
+  for (; page < end; page++) page_run(call, job, worker, page, &ahead, fold);
 }
 
 void kv_fold_add(const kv_call *call, kv_job *job, kv_worker *worker, const kv_fold *chunk) {

@@ -1,28 +1,18 @@
 //! One page: logits, softmax and values of the rows that attend it (numeric contract, section 10, steps 1 to 4).
 
+use super::ahead::Ahead;
 use super::job::{Active, Job, MOST_ROWS};
 use crate::arith::{ex2, tree};
 use crate::family;
 use crate::kernels::Fp16Rows;
-use crate::layout::{PARTS, Part};
+use crate::layout::Part;
 use crate::spec::{CENTRE_NONE, CENTRE_PAGE};
 
 /// Pages whose largest logit is this far below the maximum are skipped.
 const NEGLIGIBLE: f32 = -40.0;
 
-/// What is asked for of the next page while this one is worked on: pages lie apart, and what fetches ahead by itself
-/// stops at the end of each stream. Some after each step: asked for at once, lines wait for each other, and everything
-/// else for them.
-struct Ahead {
-    /// To ask for after each step.
-    bytes: usize,
-    /// The stream that is next, and what was asked for of it.
-    part: usize,
-    done: usize,
-}
-
 impl Job<'_, '_, '_> {
-    pub fn attend_page(&mut self, page: u64) {
+    pub fn attend_page(&mut self, page: u64, ahead: &mut Ahead) {
         let (mut row0, mut row1) = (self.count, 0);
         for r in 0..self.count {
             let (from, to) = self.attended(r, page);
@@ -34,10 +24,9 @@ impl Job<'_, '_, '_> {
         if row0 >= row1 {
             return;
         }
-        let next = (page + 1 < self.call.sealed).then(|| self.call.page(page + 1));
         let bytes = self.call.page(page);
-        let mut ahead = self.ahead();
-        self.ask_for_some(next, &mut ahead);
+        let next = ahead.page(self, page + 1);
+        ahead.ask(self.kernels, next);
         self.page_logits(bytes, row0, row1);
         let mut active = [Active::default(); MOST_ROWS];
         let mut count = 0;
@@ -49,9 +38,9 @@ impl Job<'_, '_, '_> {
                 active[count] = found;
                 count += 1;
             }
-            self.ask_for_some(next, &mut ahead);
+            ahead.ask(self.kernels, next);
         }
-        self.ask_for_some(next, &mut ahead);
+        ahead.ask(self.kernels, next);
         if count > 0 {
             family::of(self.call.plan.spec.values()).add_values(self, bytes, &active[..count]);
         }
@@ -79,29 +68,6 @@ impl Job<'_, '_, '_> {
         }
         for (i, r) in (row0..row1).enumerate() {
             self.kernels.shift(&mut self.worker.t[r * stride..][..tokens], bias[i]);
-        }
-    }
-
-    /// So much a step that all of a page is asked for: before its logits, after each row's softmax, before its values.
-    fn ahead(&self) -> Ahead {
-        let bytes: usize = PARTS.iter().map(|(part, _)| self.call.plan.layout.range(*part, self.head).len()).sum();
-        Ahead { bytes: (bytes / (self.count + 2) + 1).next_multiple_of(64), part: 0, done: 0 }
-    }
-
-    fn ask_for_some(&self, page: Option<&[u8]>, ahead: &mut Ahead) {
-        let Some(page) = page else { return };
-        let mut left = ahead.bytes;
-        while let Some((part, _)) = PARTS.get(ahead.part) {
-            let stream = &page[self.call.plan.layout.range(*part, self.head)][ahead.done..];
-            let some = stream.len().min(left);
-            self.kernels.prefetch(&stream[..some]);
-            ahead.done += some;
-            left -= some;
-            if left == 0 {
-                return;
-            }
-            ahead.part += 1;
-            ahead.done = 0;
         }
     }
 
