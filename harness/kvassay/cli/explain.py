@@ -143,14 +143,16 @@ def _print_rule(console: Console, rule: Rule) -> None:
 def _print_outcome(console: Console, about: str, outcome: Outcome, limit: int | None) -> None:
     line = f"{about}: {outcome.state}"
     if outcome.value is not None:
-        line += f", {outcome.rule.statistic} {figure(outcome.value)} {outcome.rule.unit}"
+        line += (
+            f", {outcome.rule.statistic} {figure(outcome.value, outcome.rule)} {outcome.rule.unit}"
+        )
         line += f" from {len(outcome.records)} records, {outcome.comparisons:,} comparisons"
     if outcome.note:
         line += f" ({outcome.note})"
     if outcome.state in ("reject", "not measured"):
         line += "; " + _what_changes(outcome)
     console.print(line, markup=False, soft_wrap=True)
-    print_records(console, outcome.records, limit)
+    print_records(console, outcome.records, limit, rule)
 
 
 def _what_changes(outcome: Outcome) -> str:

@@ -19,6 +19,7 @@ from kvassay.cli.parts.plain_table import PlainTable
 from kvassay.cli.parts.tables import print_judgement, print_variants
 from kvassay.judging.gate import Judgement, judge
 from kvassay.judging.rules import rulebook
+from kvassay.judging.wording import figure
 from kvassay.protocol import Availability
 
 WIDTHS = (60, 80, 120)
@@ -135,6 +136,18 @@ def test_what_repeats_several_records_stands_once() -> None:
         "reference/scalar turbo case 2: 7 u, n = 10",
         "again: kvassay run c:d",
     ]
+
+
+def test_a_figure_has_the_digits_that_its_bound_needs() -> None:
+    """0.97999 stood beside `>= 0.98` as 0.98, and was rejected."""
+    rule = rulebook().rule("retrieval.recall")
+    assert figure(0.979999, rule) == "0.979999"
+    assert figure(0.98 - 1e-12, rule) == f"{0.98 - 1e-12:.17g}"
+    assert [figure(0.979999), figure(0.98, rule), figure(0.5, rule)] == ["0.98", "0.98", "0.5"]
+    bad = make("quality.tiny_top1", 0.8999999, subject="seed", stage="tiny transformer")
+    judgement = judge([*good_records(), bad], question())
+    lines = "\n".join(rendered(judgement, 120))
+    assert lines.count("0.8999999") == 2  # in the table, and below it
 
 
 def test_one_rule_is_a_rule_and_not_some() -> None:
