@@ -141,11 +141,9 @@ def _print_rule(console: Console, rule: Rule) -> None:
 
 
 def _print_outcome(console: Console, about: str, outcome: Outcome, limit: int | None) -> None:
-    line = f"{about}: {outcome.state}"
+    line, rule = f"{about}: {outcome.state}", outcome.rule
     if outcome.value is not None:
-        line += (
-            f", {outcome.rule.statistic} {figure(outcome.value, outcome.rule)} {outcome.rule.unit}"
-        )
+        line += f", {rule.statistic} {figure(outcome.value, rule)} {rule.unit}"
         line += f" from {len(outcome.records)} records, {outcome.comparisons:,} comparisons"
     if outcome.note:
         line += f" ({outcome.note})"
