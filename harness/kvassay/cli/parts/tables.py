@@ -85,8 +85,9 @@ def _print_verdicts(console: Console, judgement: Judgement) -> None:
     console.print(table)
     if below:
         console.print(f"{broken}:")
-    for line in below:
-        console.print(f"  {line}", markup=False, soft_wrap=True)
+        for line in below:
+            console.print(f"  {line}", markup=False, soft_wrap=True)
+        console.print()
 
 
 def _unmeasured(names: Sequence[str]) -> list[str]:
