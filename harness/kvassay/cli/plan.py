@@ -237,17 +237,17 @@ def _model_shape(model: str) -> dict[str, Any]:
     from ..models.architecture import ARCHITECTURES
 
     file = GGUFFile(locate(model))
-    family = file.text("general.architecture")
-    if family in ARCHITECTURES and ARCHITECTURES[family].sliding:
+    architecture = file.text("general.architecture")
+    if architecture in ARCHITECTURES and ARCHITECTURES[architecture].sliding:
         return read_shape(file).shape
     # Any other architecture too: a price needs no forward pass.
-    heads = file.integer(f"{family}.attention.head_count")
-    width = file.integer(f"{family}.embedding_length")
+    heads = file.integer(f"{architecture}.attention.head_count")
+    width = file.integer(f"{architecture}.embedding_length")
     return {
-        "layers": file.integer(f"{family}.block_count"),
-        "kv_heads": file.integer(f"{family}.attention.head_count_kv", heads),
+        "layers": file.integer(f"{architecture}.block_count"),
+        "kv_heads": file.integer(f"{architecture}.attention.head_count_kv", heads),
         "query_heads": heads,
-        "head_dim": file.integer(f"{family}.attention.key_length", width // heads),
+        "head_dim": file.integer(f"{architecture}.attention.key_length", width // heads),
     }
 
 

@@ -97,7 +97,7 @@ def one_layer(backend: str, variant: str, name: str) -> list[Record]:
             found = cache.attend(0, tensors.q[-1])
         error = metrics.relative_rms(found, right)
         records.append(
-            origin.record("output_error", error, "relative rms", found.size, kind, tokens=_TOKENS)
+            origin.record("output_error", error, "relative RMS", found.size, kind, tokens=_TOKENS)
         )
     return records
 
@@ -122,9 +122,9 @@ def tiny_transformers(backend: str, variant: str, name: str) -> list[Record]:
         clear = np.diff(np.sort(full, axis=-1)[:, -2:], axis=-1)[:, 0] >= CLEAR
         drift = metrics.relative_rms(found, full)
         records += [
-            origin.record("tiny_logit_drift", drift, "relative rms", len(found), kind),
+            origin.record("tiny_logit_drift", drift, "relative RMS", len(found), kind),
             origin.record(
-                "tiny_top1", metrics.mean(same[clear]), "fraction", int(clear.sum()), kind
+                "tiny_top1", metrics.mean(same[clear]), "agreement", int(clear.sum()), kind
             ),
         ]
     return records
@@ -150,7 +150,7 @@ def model(backend: str, variant: str, name: str, model: str, tokens: int) -> lis
             "next_token_kl", metrics.mean(kl), "nats", kl.size, subject,
             **metrics.spread(kl), **detail,
         ),
-        origin.record("next_token_top1", metrics.mean(top1), "fraction", top1.size, subject),
+        origin.record("next_token_top1", metrics.mean(top1), "agreement", top1.size, subject),
     ]  # fmt: skip
 
 
