@@ -89,6 +89,7 @@ def gate(
                 "--from judges what was recorded: give only --scope, --baseline and files to write"
             )
         return measuring.judge_again(source, scope, context, baseline, outputs)
+    preset = [*(preset or ()), *selecting.choose_profiles(profile or (), model)]
     measuring.check_judge_named(judge_named, preset)
     depth = _depth(quick, depth) or ("full" if scope == "full" else "default")
     named, rejected = measuring.named_backends(backend, library, wasm, timeout)
@@ -98,12 +99,12 @@ def gate(
     if quick and not named:
         targets = selecting.without_reference(targets)
     if formats := own_formats(targets, timeout) if named else {}:
-        presets = named_formats(preset or [], formats)
+        presets = named_formats(preset, formats)
         suite = suite or sorted({formats[name] for name in presets})
     elif quick and not preset:
         presets = selecting.product_presets()
     else:
-        presets = selecting.choose_presets(preset or [])
+        presets = selecting.choose_presets(preset)
     question = Question(
         scope=scope,
         targets=targets,
@@ -161,6 +162,7 @@ def suite_command(name: str) -> Callable[..., int]:
         (suite,) = selecting.choose_suites([name])
         if resume and not records:
             raise KvassayError("--resume takes up a file of records: name it with --records")
+        preset = [*(preset or ()), *selecting.choose_profiles(profile or (), model)]
         measuring.check_judge_named(judge_named, preset)
         depth = _depth(quick, depth) or "full"
         named, rejected = measuring.named_backends(backend, library, wasm, timeout)
@@ -170,7 +172,7 @@ def suite_command(name: str) -> Callable[..., int]:
         question = Question(
             scope=scope or suite.command_scope,
             targets=targets,
-            presets=measuring.presets_of(suite, preset or [], targets, timeout),
+            presets=measuring.presets_of(suite, preset, targets, timeout),
             suites=(name,),
             depth=depth,
             tensors=measuring.checked_tensors(tensors),

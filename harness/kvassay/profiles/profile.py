@@ -171,6 +171,7 @@ class Profile:
     def to_dict(self) -> dict[str, Any]:
         """Plain data that `from_dict` reads back."""
         plain = {"format": FORMAT, **asdict(self)}
+        plain["promise"]["texts"] = list(self.promise.texts)
         overrides = plain["fields"].get("layer_overrides", {})
         plain["fields"] = {
             **plain["fields"],
