@@ -74,9 +74,11 @@ def fit(
     if bytes_ is not None or kl is not None or tokens:
         targets.append(Target(bytes=bytes_, tokens=tokens, kl=kl))
     targets = targets or [Target(bits=3)]
-    if len(targets) > 1 and not bits:
+    if bits and len(targets) > len(bits):
         raise InputError("fit: give one of --bits, --bytes and --kl")
     paths = _paths(profile or Path("profile.json"), targets)
+    if len(paths) > 1:
+        paths[0].parent.mkdir(parents=True, exist_ok=True)
     answers = answers or paths[0].with_suffix(".jsonl")
     check_outputs({"--profile": paths[0], "--answers": answers})
     by, on = texts_of(text or [], "chosen-by"), texts_of(confirm or [], "held-out")
@@ -182,7 +184,6 @@ def _profile(
 def _write(path: Path, made: Profile, choice: Choice) -> None:
     from ..profiles import write_profile
 
-    path.parent.mkdir(parents=True, exist_ok=True)
     write_profile(path, made)
     titles = ("layer", "keys", "values")
     shown = PlainTable(*titles, right=titles)
