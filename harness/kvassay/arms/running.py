@@ -53,7 +53,7 @@ def _outcomes(
     executor: Executor | None,
 ) -> Iterator[Outcome]:
     if executor is None and jobs == 1:
-        yield from measure(_loaded(model), arms, texts, tokens, known)
+        yield from measure(loaded(model), arms, texts, tokens, known)
         return
     # Spawned, not forked: the threads of numpy's BLAS do not survive a fork.
     made = executor or ProcessPoolExecutor(jobs, get_context("spawn"))
@@ -71,9 +71,10 @@ def one_text(
     model: str, arms: Sequence[Arm], text: str, tokens: int, known: dict[str, Outcome]
 ) -> list[Outcome]:
     """Some arms on a text, in a process that keeps the model for the next."""
-    return list(measure(_loaded(model), arms, [text], tokens, known))
+    return list(measure(loaded(model), arms, [text], tokens, known))
 
 
 @lru_cache(maxsize=1)
-def _loaded(model: str) -> Model:
+def loaded(model: str) -> Model:
+    """A model by name or path, kept for the next call in this process."""
     return load(model)

@@ -1,6 +1,6 @@
 """The command line: `kvassay list | gate | parity | correctness | memory | quality | retrieval |
 performance | conformance | new-backend | compare | history | certify | verify | capture |
-golden-pack | explain | plan | codecs | arms | allocate | doctor | schema | serve`.
+golden-pack | explain | plan | codecs | arms | allocate | fit | doctor | schema | serve`.
 
 Exit status: 0 pass, 1 reject, 2 not measured or bad usage.
 """

@@ -29,6 +29,7 @@ from .parts.options import (
     MarkdownPath,
     Model,
     Presets,
+    Profiles,
     Quick,
     Quiet,
     RecordsPath,
@@ -59,6 +60,7 @@ def gate(
     claimed_bits: ClaimedBits = None,
     variant: Variants = None,
     preset: Presets = None,
+    profile: Profiles = None,
     judge_named: JudgeNamed = False,
     suite: Suites = None,
     scope: ScopeName = "default",
@@ -91,12 +93,13 @@ def gate(
 
     outputs = measuring.Outputs(report or Path("report.html"), junit, markdown, is_verbose(context))
     if source is not None:
-        asked = (backend, library, wasm, hf_cache, codec, variant, preset, tensors)
+        asked = (backend, library, wasm, hf_cache, codec, variant, preset, profile, tensors)
         if any((records, quick, depth, suite, resume, *asked)):
             raise KvassayError(
                 "--from judges what was recorded: give only --scope, --baseline and files to write"
             )
         return measuring.judge_again(source, scope, context, baseline, outputs)
+    preset = [*(preset or ()), *selecting.choose_profiles(profile or (), model)]
     measuring.check_judge_named(judge_named, preset)
     depth = _depth(quick, depth) or ("full" if scope == "full" else "default")
     classes = class_names(hf_cache, hf_options, codec, codec_options, claimed_bits)
@@ -108,12 +111,12 @@ def gate(
     if quick and not named:
         targets = selecting.without_reference(targets)
     if formats := own_formats(targets, timeout) if named else {}:
-        presets = named_formats(preset or [], formats)
+        presets = named_formats(preset, formats)
         suite = suite or sorted({formats[name] for name in presets})
     elif quick and not preset:
         presets = selecting.product_presets()
     else:
-        presets = selecting.choose_presets(preset or [])
+        presets = selecting.choose_presets(preset)
     question = Question(
         scope=scope,
         targets=targets,
@@ -148,6 +151,7 @@ def suite_command(name: str) -> Callable[..., int]:
         wasm: Wasm = None,
         variant: Variants = None,
         preset: Presets = None,
+        profile: Profiles = None,
         judge_named: JudgeNamed = False,
         scope: SuiteScope = None,
         quick: SuiteQuick = False,
@@ -170,6 +174,7 @@ def suite_command(name: str) -> Callable[..., int]:
         (suite,) = selecting.choose_suites([name])
         if resume and not records:
             raise KvassayError("--resume takes up a file of records: name it with --records")
+        preset = [*(preset or ()), *selecting.choose_profiles(profile or (), model)]
         measuring.check_judge_named(judge_named, preset)
         depth = _depth(quick, depth) or "full"
         named, rejected = measuring.named_backends(backend, library, wasm, timeout)
@@ -179,7 +184,7 @@ def suite_command(name: str) -> Callable[..., int]:
         question = Question(
             scope=scope or suite.command_scope,
             targets=targets,
-            presets=measuring.presets_of(suite, preset or [], targets, timeout),
+            presets=measuring.presets_of(suite, preset, targets, timeout),
             suites=(name,),
             depth=depth,
             tensors=measuring.checked_tensors(tensors),

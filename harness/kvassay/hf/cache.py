@@ -17,6 +17,7 @@ from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, AttentionMa
 
 import kvassay
 from kvassay.errors import StateError, UnsupportedError
+from kvassay.hf.profile import fitted_spec
 from kvassay.hf.shape import shape_of
 from kvassay.presets import preset as make_preset
 from kvassay.protocol import Cache, FloatArray
@@ -29,9 +30,10 @@ _OWNER: Final = "_kvassay_layer"
 class KvassayCache(transformers.Cache):  # type: ignore[misc]
     """The cache of one sequence, for `model.generate(..., cache=cache)`.
 
-    Any registered backend, or `module:Class`, and any preset, whose fields keyword arguments
-    change. `cache.kvassay` is the kvassay cache: bytes, dumps, pages. Creating one makes the model
-    attend through kvassay. Raises UnsupportedError for models with sliding windows, and later for
+    Any registered backend, or `module:Class`, and any preset or, by name or file, a profile of
+    this model (IdentityError for one of another); keyword arguments change their fields.
+    `cache.kvassay` is the kvassay cache: bytes, dumps, pages. Creating one makes the model attend
+    through kvassay. Raises UnsupportedError for models with sliding windows, and later for
     batches, padding and beam search.
     """
 
@@ -42,9 +44,13 @@ class KvassayCache(transformers.Cache):  # type: ignore[misc]
         backend: str = "native",
         variant: str | None = None,
         threads: int = 1,
+        profile: str | None = None,
         **fields: Any,
     ) -> None:
-        spec = make_preset(preset, **{**shape_of(model.config), **fields})
+        if profile is None:
+            spec = make_preset(preset, **{**shape_of(model.config), **fields})
+        else:
+            spec = fitted_spec(model, profile, fields)
         self.kvassay: Cache = kvassay.load(backend, variant).prepare(spec, threads)
         super().__init__(layers=[_Layer(self.kvassay, n) for n in range(spec.layers)])
         model.set_attn_implementation(ATTENTION)

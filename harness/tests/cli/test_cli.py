@@ -21,7 +21,7 @@ from kvassay.protocol import Availability
 from kvassay.records import Record, read_records
 from kvassay.running import targets
 from kvassay.running.runner import Summary
-from kvassay.suite import Request, Target, Task
+from kvassay.suite import Request, Target, Task, get_suite
 
 Capture = pytest.CaptureFixture[str]
 SHAPE = ("--layers", "30", "--kv-heads", "8", "--head-dim", "128")
@@ -261,6 +261,16 @@ def test_bad_usage_is_one_line_and_two(
             targets, "providers", lambda: {"native": Provider(scalar=READY, avx512=OLD)}
         )
     assert message in refused(capsys, *arguments)
+
+
+def test_a_task_is_run_again_by_its_label(capsys: Capture) -> None:
+    where = ("--depth", "quick", "--backend", "reference", "--variant", "scalar")
+    request = Request((Target("reference", "scalar"),), ("turbo",), depth="quick")
+    label = get_suite("parity").tasks(request)[0].label
+    assert run(["run", "parity", label, *where]) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    assert json.loads(line)["subject"] == label
+    assert "did you mean" in refused(capsys, "run", "parity", label[:-1], *where)
 
 
 def test_no_command_is_bad_usage_and_shows_the_commands(capsys: Capture) -> None:

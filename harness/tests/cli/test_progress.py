@@ -78,11 +78,16 @@ def test_a_pipe_hears_how_long_the_rest_takes(clock: SimpleNamespace) -> None:
         watch.done(tasks[1], Answer(seconds=30.0))
         clock.now += 10
         watch.running(tasks[2:])
+        clock.now += 20
+        watch.running(tasks[2:])  # the same as before, and not long ago
+        clock.now += 6
+        watch.running(tasks[2:])
     name = "quality: measure (reference/scalar)"
     assert lines_of(stream) == [
         "3 tasks, about 40 s",
         f"0/3 done, about 40 s left: {name}, {name}",
-        f"2/3 done, about 70 s left: {name}",
+        f"2/3 done, about 65 s left: {name}",
+        f"2/3 done, about 52 s left: {name}",
         "2/3 done",
     ]
 

@@ -102,7 +102,7 @@ def one_layer(backend: str, variant: str, name: str) -> list[Record]:
             found = cache.attend(0, tensors.q[-1])
         error = metrics.relative_rms(found, right)
         records.append(
-            origin.record("output_error", error, "relative rms", found.size, kind, tokens=_TOKENS)
+            origin.record("output_error", error, "relative RMS", found.size, kind, tokens=_TOKENS)
         )
     return records
 
@@ -127,9 +127,9 @@ def tiny_transformers(backend: str, variant: str, name: str) -> list[Record]:
         clear = np.diff(np.sort(full, axis=-1)[:, -2:], axis=-1)[:, 0] >= CLEAR
         drift = metrics.relative_rms(found, full)
         records += [
-            origin.record("tiny_logit_drift", drift, "relative rms", len(found), kind),
+            origin.record("tiny_logit_drift", drift, "relative RMS", len(found), kind),
             origin.record(
-                "tiny_top1", metrics.mean(same[clear]), "fraction", int(clear.sum()), kind
+                "tiny_top1", metrics.mean(same[clear]), "agreement", int(clear.sum()), kind
             ),
         ]
     return records

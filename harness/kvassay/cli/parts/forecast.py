@@ -43,7 +43,7 @@ class Expected:
     then; those that must run alone do not.
 
     From the first moment on there is an answer, and no few short tasks can throw it off: what is
-    expected weighs as much as ten seconds of measurement.
+    expected weighs as much as ten seconds of measurement. It counts down while a task runs.
     """
 
     def __init__(self, tasks: Sequence[Task], jobs: int) -> None:
@@ -53,23 +53,30 @@ class Expected:
         self._expected: dict[str, float] = defaultdict(float)
         self._took: dict[str, float] = defaultdict(float)
         self._jobs, self._seen = jobs, 0
+        self._since: dict[int, tuple[Task, float]] = {}
 
     def running(self, tasks: Sequence[Task]) -> None:
         """These run now."""
         self._seen = max(self._seen, len(tasks))
+        now = time.monotonic()
+        self._since = {id(one): self._since.get(id(one), (one, now)) for one in tasks}
 
     def end(self, task: Task, seconds: float) -> None:
         """A task has ended and took that long."""
         self._left[task.suite, task.alone] -= task.weight
         self._expected[task.suite] += task.weight
         self._took[task.suite] += seconds
+        self._since.pop(id(task), None)
 
     def left(self) -> float:
         """Seconds until the end."""
-        beside = self._seen or self._jobs
+        beside, now = self._seen or self._jobs, time.monotonic()
+        rest = {key: seconds * self._slowness(key[0]) for key, seconds in self._left.items()}
+        for task, since in self._since.values():
+            whole = task.weight * self._slowness(task.suite)
+            rest[task.suite, task.alone] -= min(whole, now - since)
         return sum(
-            max(0.0, seconds) * self._slowness(suite) / (1 if alone else beside)
-            for (suite, alone), seconds in self._left.items()
+            max(0.0, seconds) / (1 if alone else beside) for (_, alone), seconds in rest.items()
         )
 
     def _slowness(self, suite: str) -> float:

@@ -158,6 +158,7 @@ def measure(question: Question, how: Execution, rejected: Sequence[Rejected] = (
             timeout=how.timeout,
             watch=watch,
             before=taken.done,
+            depth=question.depth,
             executor=stack.enter_context(cluster(how.dask)) if how.dask else None,
             answers=stack.enter_context(Answers(how.answers)) if how.answers else None,
         )

@@ -13,6 +13,7 @@ from .completing import (
     complete_backends,
     complete_models,
     complete_presets,
+    complete_profiles,
     complete_suites,
     complete_variants,
 )
@@ -73,6 +74,14 @@ Presets = Annotated[
     list[str] | None,
     typer.Option(
         "--preset", help="Preset; repeatable (default: all).", autocompletion=complete_presets
+    ),
+]
+Profiles = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--profile",
+        help="A profile by name or file, judged like a preset; repeatable.",
+        autocompletion=complete_profiles,
     ),
 ]
 Suites = Annotated[

@@ -204,16 +204,18 @@ class _Lines:
     def __init__(self, state: _State, noun: str, console: Console) -> None:
         self._console, self._state = console, state
         self._lock, self._last, self._what = threading.Lock(), time.monotonic(), ""
+        self._told = (0, "")
         expected = f", {state.left}" if state.left else ""
         self._say(f"{state.all} {noun}{expected}")
 
     def doing(self, what: str) -> None:
         self._what = what
-        self._now_and_then(_OFTEN)
+        self.beat()
 
     def beat(self) -> None:
-        """The state, if it was not said for long."""
-        self._now_and_then(_SELDOM)
+        """The state, if it was not said for long; sooner where it is another one."""
+        new = (self._state.count, self._what) != self._told
+        self._now_and_then(_OFTEN if new else _SELDOM)
 
     def end(self, cost: float, error: str = "") -> None:
         self._state.end(error)
@@ -231,6 +233,7 @@ class _Lines:
         state = self._state
         left = f", {state.left} left" if state.left else ""
         what = f": {self._what}" if self._what else ""
+        self._told = (state.count, self._what)
         self._say(f"{state.count}/{state.all} done{state.failed}{left}{what}")
 
     def _say(self, line: str) -> None:
