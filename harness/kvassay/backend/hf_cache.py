@@ -114,11 +114,9 @@ def _known(shape: Spec) -> dict[str, Any]:
         num_key_value_heads=shape.kv_heads,
         head_dim=shape.head_dim,
     )
-    names: dict[Any, tuple[str, ...]] = {
-        shape.layers: ("num_layers", "num_hidden_layers", "n_layers"),
-        shape.kv_heads: ("num_kv_heads", "num_key_value_heads", "n_kv_heads"),
-    }
-    same = {name: value for value, group in names.items() for name in group}
+    layers = dict.fromkeys(("num_layers", "num_hidden_layers", "n_layers"), shape.layers)
+    heads = dict.fromkeys(("num_kv_heads", "num_key_value_heads", "n_kv_heads"), shape.kv_heads)
+    same = {**layers, **heads}
     room = dict.fromkeys(("max_cache_len", "max_seq_len", "max_length"), _ROOM)
     one = dict.fromkeys(("batch_size", "max_batch_size"), 1)
     kind = {"device": "cpu", "dtype": torch.float32}
