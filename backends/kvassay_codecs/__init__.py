@@ -50,7 +50,7 @@ _CLASSES: Final = {
 }
 
 
-class _Family(Mapping[str, "type[VectorCodec]"]):
+class _Published(Mapping[str, "type[VectorCodec]"]):
     """The codecs by name; a class is imported when it is asked for, names alone need none."""
 
     def __getitem__(self, name: str) -> type[VectorCodec]:
@@ -65,6 +65,6 @@ class _Family(Mapping[str, "type[VectorCodec]"]):
         return len(_CLASSES)
 
 
-family: Final = _Family()
+published: Final = _Published()
 
-__all__ = ["family"]
+__all__ = ["published"]

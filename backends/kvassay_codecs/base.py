@@ -1,4 +1,4 @@
-"""What all codecs of the family share: input checks, the sidecar of outliers, counting of bytes.
+"""What all codecs of this package share: input checks, the sidecar of outliers, counting of bytes.
 
 A codec turns (heads, tokens, head_dim) into named arrays and back. `nbytes` is the sum of those
 arrays and nothing else, so a codec that forgets to hold something cannot decode.

@@ -1,4 +1,4 @@
-"""Any codec of the family after centring: this project's own (docs/codecs.md, "Centring")."""
+"""Any codec of this package after centring: this project's own (docs/codecs.md, "Centring")."""
 
 from __future__ import annotations
 

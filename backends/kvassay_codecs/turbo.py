@@ -2,7 +2,7 @@
 
 Two rounds of signs and Hadamard blocks, integer codebooks, one u8 scale a vector, keys centred by
 page. Nothing is re-implemented here: codes and scales come from the reference. The 64 bytes of a
-page's header are left out, as they are for every codec of this family.
+page's header are left out, as they are for every codec here.
 
 `choice` and the centre "rope" go beyond what a cache of a spec stores.
 """

@@ -8,7 +8,7 @@ from ._version import __version__
 from .errors import KvassayError
 
 if TYPE_CHECKING:
-    from .presets import preset
+    from .presets import preset, profile
     from .protocol import (
         PROTOCOL_VERSION,
         Availability,
@@ -48,13 +48,14 @@ __all__ = [
     "codecs",
     "load",
     "preset",
+    "profile",
     "register",
 ]
 
 #: Where the names above are that are imported when they are first asked for: numpy alone takes
 #: longer than a shell waits for a completion.
 _HOMES: Final = {
-    "presets": ("preset",),
+    "presets": ("preset", "profile"),
     "protocol": (
         *("PROTOCOL_VERSION", "Availability", "Backend", "BackendProvider", "Cache"),
         *("Counters", "Support"),

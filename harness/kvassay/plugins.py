@@ -9,6 +9,7 @@
 | `kvassay.scorers` | a `ScorerProvider` |
 | `kvassay.web` | the `WebAssets` of a backend |
 | `kvassay.sites`, `kvassay.packs` | a function that returns files |
+| `kvassay.variants` | names of variants, for a shell that completes them |
 """
 
 from __future__ import annotations
@@ -32,17 +33,19 @@ SCORERS: Final = "kvassay.scorers"
 WEB: Final = "kvassay.web"
 SITES: Final = "kvassay.sites"
 PACKS: Final = "kvassay.packs"
+VARIANTS: Final = "kvassay.variants"
 
 #: What a group's entry points are called in an error.
 _CALLED: Final = {
     BACKENDS: "backend",
     LOADERS: "loader",
     SUITES: "suite",
-    CODECS: "family of codecs",
+    CODECS: "set of codecs",
     SCORERS: "scorer",
     WEB: "set of web assets",
     SITES: "site",
     PACKS: "pack",
+    VARIANTS: "list of variants",
 }
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
@@ -51,6 +52,9 @@ PRESETS: Final = MappingProxyType(
     }
 )
 
+#: What the name of a profile begins with where presets are named: `profile:smollm2-135m/3`.
+PROFILE: Final = "profile:"
+
 #: Fields of a spec that a model decides.
 _SHAPE: Final = ("layers", "kv_heads", "query_heads", "head_dim")
 
@@ -66,12 +70,49 @@ def preset(name: str, **shape: Any) -> Spec:
     """The Spec of a preset with the given shape; any spec field in `shape` overrides the preset's.
 
     A name may change fields itself, `turbo,keys=turbo:4,window=32`: an arm of an experiment,
-    judged like one. Raises SpecError for an unknown preset or field.
+    judged like one. `profile:NAME` is a profile, judged like a preset; a shape with the identity of
+    another model is refused. Raises SpecError for an unknown preset or field.
     """
+    if name.startswith(PROFILE):
+        from .profiles import find  # which imports this module
+
+        return find(name.removeprefix(PROFILE)).on(**shape)
     base, *changes = name.split(",")
     if base not in PRESETS:
         raise SpecError(f"no preset {base!r}{did_you_mean(base, PRESETS)}")
     return Spec.from_dict({**PRESETS[base].fields, **_changes(name, changes), **shape})
+
+
+def profile(name_or_path: str | os.PathLike[str], **fields: Any) -> Spec:
+    """The Spec of a profile: a shipped one by name, `smollm2-135m/3`, or a file of `kvassay fit`.
+
+    The shape and `identity.model` are those of its model; fields of a spec in `fields` come on
+    top. Raises SpecError for what is no profile, IdentityError for another model's shape.
+    """
+    from .profiles import find  # which imports this module
+
+    return find(name_or_path).spec(**fields)
+
+
+def combined(fields: Mapping[str, Any], shape: Mapping[str, Any]) -> Spec:
+    """The Spec of fields in a model's shape; a layer that both override has what both say there,
+    the shape's where they differ. Raises SpecError."""
+    try:
+        sides = [
+            {int(layer): dict(one) for layer, one in side.get("layer_overrides", {}).items()}
+            for side in (fields, shape)
+        ]
+    except (AttributeError, TypeError, ValueError):
+        raise SpecError("layer_overrides: not a mapping from layer numbers") from None
+    mine, models = sides
+    overrides = {n: {**mine.get(n, {}), **models.get(n, {})} for n in {*mine, *models}}
+    return Spec.from_dict({**fields, **shape, "layer_overrides": overrides})
+
+
+def stores_pages(name: str) -> bool:
+    """Whether a name of a run means caches of this project's pages: a preset, also with fields
+    changed, or a profile. Ways to store vectors and formats of a backend's own are others."""
+    return name.startswith(PROFILE) or name.partition(",")[0] in PRESETS
 
 
 def _changes(name: str, changes: Sequence[str]) -> dict[str, str | int]:

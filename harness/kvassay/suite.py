@@ -18,8 +18,8 @@ from .model_names import DEFAULT_MODEL
 from .plugins import SUITES, load, loaded
 from .records import Record
 
-#: quick answers within a minute; default is what tests and the gate run (pairwise grids); full is
-# every combination.
+#: quick answers in a minute or two; default is what tests and the gate run (pairwise grids); full
+#: is every combination.
 Depth = Literal["quick", "default", "full"]
 #: Seconds a task may take; the longest of the shipped suites takes about a tenth of it.
 DEFAULT_TIMEOUT: Final = 1800.0

@@ -1,1 +1,1 @@
-"""The suites: families of checks that drive any backend through the protocol alone."""
+"""The suites: checks that drive any backend through the protocol alone."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import lru_cache
 from typing import get_args
@@ -170,6 +170,7 @@ def check_task(task: Task) -> list[Record]:
         judged = [record for record in records if matches(rule, record) and _judged(rule, record)]
         if not judged:
             continue
+        check_units(rule, judged)
         outcome = evaluate(rule, judged)
         first = outcome.records[0]
         assert outcome.state == "pass", (
@@ -177,6 +178,14 @@ def check_task(task: Task) -> list[Record]:
             f"{first.subject} {dict(first.detail)} {first.reproduce}"
         )
     return records
+
+
+def check_units(rule: Rule, records: Iterable[Record]) -> None:
+    """Fail where evidence is in another unit than its rule's, which may add how it is summed up."""
+    units = (rule.unit, rule.unit.partition(",")[0])
+    for record in records:
+        found = f"{record.check} {record.subject}"
+        assert record.unit in units, f"{found}: in {record.unit}, {rule.name} in {rule.unit}"
 
 
 def _judged(rule: Rule, record: Record) -> bool:

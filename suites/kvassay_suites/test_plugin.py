@@ -39,9 +39,11 @@ def test_task(kvassay_task):
 """
 
 
-def made(value: float, comparisons: int, check: str = "correctness.faults") -> list[object]:
+def made(
+    value: float, comparisons: int, check: str = "correctness.faults", unit: str = "cases"
+) -> list[object]:
     """A record of the reference, for the tests below."""
-    return [record(check, MATH, "reference", "scalar", value, "cases", comparisons)]
+    return [record(check, MATH, "reference", "scalar", value, unit, comparisons)]
 
 
 def nothing() -> list[object]:
@@ -64,7 +66,11 @@ def test_a_good_record_passes() -> None:
         (_task("made", value=0, comparisons=0), "nothing was compared"),
         (_task("made", value=2, comparisons=3), "correctness.faults .* reject at 2"),
         (_task("made", value=float("nan"), comparisons=3), "reject"),
-        (_task("made", value=1, comparisons=1, check="parity.mismatches"), "parity.mismatches"),
+        (
+            _task("made", value=1, comparisons=1, check="parity.mismatches", unit="values"),
+            "parity.mismatches .* reject at 1",
+        ),
+        (_task("made", value=0, comparisons=3, unit="files"), "in files, correctness.faults in"),
     ],
 )
 def test_these_fail(task: Task, message: str) -> None:

@@ -22,12 +22,17 @@ from . import build_info
 from .backend import EmulatedBackend
 from .link import Command, Link
 
-#: Beside scalar, by processor family and from best to most portable.
+#: Beside scalar, by processor and from best to most portable.
 VARIANTS: Final[Mapping[str, tuple[str, ...]]] = {
-    family: tuple(name for name in reversed(tuple(ISAS[family])) if name != "scalar")
-    for family in ("x86_64", "aarch64")
+    processor: tuple(name for name in reversed(tuple(ISAS[processor])) if name != "scalar")
+    for processor in ("x86_64", "aarch64")
 }
-_FAMILIES: Final = {"x86_64": "x86_64", "AMD64": "x86_64", "aarch64": "aarch64", "arm64": "aarch64"}
+_PROCESSORS: Final = {
+    "x86_64": "x86_64",
+    "AMD64": "x86_64",
+    "aarch64": "aarch64",
+    "arm64": "aarch64",
+}
 _SYSTEM: Final = {"x86_64": "x86-64", "aarch64": "aarch64"}
 
 EMULATOR: Final = "qemu-aarch64-static"
@@ -51,14 +56,14 @@ NATIVE: Final = Server(build_info.LIBRARY_DIR, build_info.build_record, build_in
 
 
 def foreign_variants(server: Server = NATIVE) -> dict[str, Availability]:
-    """The variants that this machine's processor family has not."""
-    own = _FAMILIES.get(platform.machine(), "")
+    """The variants that this machine's processor has not."""
+    own = _PROCESSORS.get(platform.machine(), "")
     found: dict[str, Availability] = {}
-    for family, names in VARIANTS.items():
-        if family == own:
+    for processor, names in VARIANTS.items():
+        if processor == own:
             continue
-        arm = family == "aarch64"
-        found |= _emulated(server, names) if arm else _unsupported(family, names)
+        arm = processor == "aarch64"
+        found |= _emulated(server, names) if arm else _unsupported(processor, names)
     return found
 
 
@@ -70,8 +75,8 @@ def load(name: str, variant: str, server: Server = NATIVE) -> Backend:
     return EmulatedBackend(name, _link(os.getpid(), _file(server)), variant)
 
 
-def _unsupported(family: str, names: tuple[str, ...]) -> dict[str, Availability]:
-    reason = f"{_SYSTEM[family]} alone has it, and nothing here emulates that"
+def _unsupported(processor: str, names: tuple[str, ...]) -> dict[str, Availability]:
+    reason = f"{_SYSTEM[processor]} alone has it, and nothing here emulates that"
     return {name: Availability("unsupported-cpu", reason) for name in names}
 
 

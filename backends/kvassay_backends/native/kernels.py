@@ -23,7 +23,7 @@ class LibraryKernels(Kernels):
     """Plans for the layers of a spec, and calls with them.
 
     Pages are read where they lie, 16-byte aligned. Scratch lives as long as a call, so that caches
-    of one family may be used by different threads.
+    of one lineage may be used by different threads.
     """
 
     def __init__(self, spec: Spec, library: Library, variant: str, fields: Any) -> None:

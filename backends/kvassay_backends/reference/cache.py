@@ -32,8 +32,8 @@ from kvassay.protocol import BYTE_PARTS, Cache, Counters, FloatArray, require_op
 from kvassay.spec import Spec
 
 from .drafts import Marked
-from .family import Family
 from .layer import LayerState
+from .lineage import Lineage
 
 _T = TypeVar("_T")
 
@@ -41,22 +41,22 @@ _T = TypeVar("_T")
 class ReferenceCache(Cache):
     """One sequence in numpy arrays and page bytes, per docs/lifecycle.md."""
 
-    def __init__(self, spec: Spec, family: Family | None = None) -> None:
-        """An empty cache; of one family are forks, and the caches of a pool."""
+    def __init__(self, spec: Spec, lineage: Lineage | None = None) -> None:
+        """An empty cache; of one lineage are forks, and the caches of a pool."""
         self.spec = spec
-        self._family = family or Family(spec)
+        self._lineage = lineage or Lineage(spec)
         self._states: list[LayerState] = []
         self._marks: list[list[Marked]] = []
         self._closed = False
-        self._family.join(self, self._states)
+        self._lineage.join(self, self._states)
         self._change(self._empty())
         self._start_counting()
 
     @classmethod
-    def restored(cls, spec: Spec, data: bytes, family: Family | None = None) -> ReferenceCache:
+    def restored(cls, spec: Spec, data: bytes, lineage: Lineage | None = None) -> ReferenceCache:
         """The cache of a dump; see `Backend.restore_bytes`."""
         layers: list[LayerDump] = parse_dump(spec, data)
-        cache = cls(spec, family)
+        cache = cls(spec, lineage)
         cache._change(
             [state.restored(dump) for state, dump in zip(cache._states, layers, strict=True)]
         )
@@ -65,13 +65,13 @@ class ReferenceCache(Cache):
 
     def _empty(self) -> list[LayerState]:
         return [
-            LayerState.empty(layer_spec, layer, self.spec.identity, self._family.kernels)
+            LayerState.empty(layer_spec, layer, self.spec.identity, self._lineage.kernels)
             for layer, layer_spec in enumerate(self.spec.layer_specs)
         ]
 
     def _change(self, states: list[LayerState]) -> None:
-        """Take these states, if the family has room for them."""
-        self._family.exchange(self._states, states)
+        """Take these states, if the lineage has room for them."""
+        self._lineage.exchange(self._states, states)
         self._states[:] = states
 
     def _start_counting(self) -> None:
@@ -84,7 +84,7 @@ class ReferenceCache(Cache):
         self._peak = max(self._peak, self._table_bytes() + sum(self._held))
 
     def _table_bytes(self) -> int:
-        return self._family.table_bytes
+        return self._lineage.table_bytes
 
     def append(self, layer: int, k: FloatArray, v: FloatArray) -> None:
         require_open(self._closed)
@@ -106,7 +106,7 @@ class ReferenceCache(Cache):
         peak = max(self._peak, self._table_bytes() + sum(held))
         encoded += self._encoded
         try:
-            self._family.exchange((before,), (after,))
+            self._lineage.exchange((before,), (after,))
             self._states[layer], self._held, self._peak, self._encoded, self._ran = (
                 *(after, held),
                 *(peak, encoded, True),
@@ -114,7 +114,7 @@ class ReferenceCache(Cache):
         except KvassayError:
             raise
         except BaseException:
-            self._family.recount()
+            self._lineage.recount()
             raise
 
     def attend(self, layer: int, q: FloatArray) -> FloatArray:
@@ -129,7 +129,7 @@ class ReferenceCache(Cache):
                     f"tokens that left the span and were retired; ask for fewer queries at once"
                 )
         require_ieee()
-        out, scanned = _computing(lambda: self._family.kernels.attend(state, queries))
+        out, scanned = _computing(lambda: self._lineage.kernels.attend(state, queries))
         self._scanned += scanned
         self._ran = True
         return out.reshape(q.shape)
@@ -140,7 +140,7 @@ class ReferenceCache(Cache):
         state = self._states[layer]
         query = check_score_query(self.spec, layer, q, state.length)
         require_ieee()
-        out, scanned = _computing(lambda: self._family.kernels.scores(state, query))
+        out, scanned = _computing(lambda: self._lineage.kernels.scores(state, query))
         self._scanned += scanned
         self._ran = True
         return out
@@ -165,7 +165,7 @@ class ReferenceCache(Cache):
     @property
     def counters(self) -> Counters:
         require_open(self._closed)
-        ran = self._family.kernels.ran if self._ran else ()
+        ran = self._lineage.kernels.ran if self._ran else ()
         return Counters(self._encoded, self._scanned, ran, self._peak)
 
     def pages(self, layer: int) -> list[bytes]:
@@ -254,7 +254,7 @@ class ReferenceCache(Cache):
         if (
             not isinstance(donor, ReferenceCache)
             or donor is self
-            or donor._family is not self._family
+            or donor._lineage is not self._lineage
         ):
             raise InputError("adopt: the donor must be another cache of the same pool, or a fork")
         require_open(donor._closed)
@@ -279,7 +279,7 @@ class ReferenceCache(Cache):
     def fork(self) -> ReferenceCache:
         require_open(self._closed)
         states = _computing(lambda: [state.forked() for state in self._states])
-        copy = type(self)(self.spec, self._family)
+        copy = type(self)(self.spec, self._lineage)
         copy._change(states)
         copy._note_peak()
         return copy

@@ -34,7 +34,7 @@ class Kernels(ABC):
 
     @property
     def table_bytes(self) -> int:
-        """Bytes of tables made from the spec, shared by all caches of a family."""
+        """Bytes of tables made from the spec, shared by all caches of a lineage."""
         return 0
 
     @property

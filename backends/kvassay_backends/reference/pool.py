@@ -6,12 +6,12 @@ from kvassay.protocol import Pool, require_open
 from kvassay.spec import Spec
 
 from .cache import ReferenceCache
-from .family import CountedFamily
 from .kernels import Kernels
+from .lineage import CountedLineage
 
 
 class ReferencePool(Pool):
-    """A family of reference caches within a limit."""
+    """A lineage of reference caches within a limit."""
 
     def __init__(
         self,
@@ -21,25 +21,25 @@ class ReferencePool(Pool):
         cache: type[ReferenceCache] = ReferenceCache,
     ) -> None:
         self.spec = spec
-        self._family = CountedFamily(spec, limit, kernels)
+        self._lineage = CountedLineage(spec, limit, kernels)
         self._cache = cache
         self._closed = False
 
     def prepare(self) -> ReferenceCache:
         require_open(self._closed)
-        return self._cache(self.spec, self._family)
+        return self._cache(self.spec, self._lineage)
 
     def restore_bytes(self, data: bytes) -> ReferenceCache:
         require_open(self._closed)
-        return self._cache.restored(self.spec, data, self._family)
+        return self._cache.restored(self.spec, data, self._lineage)
 
     @property
     def nbytes(self) -> dict[str, int]:
-        family = self._family
+        lineage = self._lineage
         return {
-            "used": family.used,
-            "reserved": family.reserved,
-            "headers": family.table_bytes,
+            "used": lineage.used,
+            "reserved": lineage.reserved,
+            "headers": lineage.table_bytes,
         }
 
     def close(self) -> None:

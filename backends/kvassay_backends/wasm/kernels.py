@@ -222,7 +222,7 @@ class ModuleKernelCache(ReferenceCache):
     @property
     def nbytes(self) -> dict[str, int]:
         parts = super().nbytes
-        kernels = self._family.kernels
+        kernels = self._lineage.kernels
         assert isinstance(kernels, ModuleKernels)
         use = kernels.instance.use
         parts["staging"] += kernels.instance.staging

@@ -9,13 +9,13 @@ import numpy as np
 import kvassay
 from kvassay.protocol import FloatArray
 from kvassay.vector_codec import VectorCodec, register_codecs
-from kvassay_codecs import family
+from kvassay_codecs import published
 
-# An install older than the entry point does not know the family yet.
-if not set(family) <= set(kvassay.codecs()):
-    register_codecs(family)
+# An install older than the entry point does not know them yet.
+if not set(published) <= set(kvassay.codecs()):
+    register_codecs(published)
 
-NAMES = tuple(family)
+NAMES = tuple(published)
 #: (name, role) of every codec; llama.cpp's, fp8 and the like store both alike.
 BOTH = tuple((name, role) for name in NAMES for role in ("key", "value"))
 

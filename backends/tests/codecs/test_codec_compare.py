@@ -19,7 +19,7 @@ from kvassay.errors import InputError, KvassayError
 from kvassay.models import tiny, tiny_tokens
 from kvassay.protocol import FloatArray
 from kvassay.vector_codec import Encoded, codec
-from kvassay_codecs import family
+from kvassay_codecs import published
 from kvassay_codecs.kivi import KIVI
 from kvassay_codecs.llama_cpp import Q4_0, Q8_0
 
@@ -179,7 +179,7 @@ def _rows() -> dict[str, list[str]]:
 
 def test_the_table_of_the_docs_is_that_of_the_code() -> None:
     rows = _rows()
-    assert list(rows) == list(NAMES) == list(family)
+    assert list(rows) == list(NAMES) == list(published)
     assert {name: tuple(row[:STATIC]) for name, row in rows.items()} == {
         name: facts(name) for name in NAMES
     }
@@ -205,7 +205,7 @@ def test_what_is_called_corroborated_is(
     name: str, claims: tuple[float, ...], digit: tuple[float, ...]
 ) -> None:
     """The claimed errors to the digits given, and 1 % for the sample."""
-    assert family[name].label == "corroborated"
+    assert published[name].label == "corroborated"
     gaussian = synthetic("gaussian", 128)
     found = [
         measure(codec(name, bits=bits, head_dim=128), gaussian).nmse

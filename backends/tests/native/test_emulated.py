@@ -53,8 +53,8 @@ def link() -> Iterator[Link]:
 
 
 def test_the_variants_are_those_of_the_build_recipe() -> None:
-    for family, names in provider.VARIANTS.items():
-        assert ["scalar", *reversed(names)] == [*recipe.ISAS[family]]
+    for processor, names in provider.VARIANTS.items():
+        assert ["scalar", *reversed(names)] == [*recipe.ISAS[processor]]
 
 
 def test_every_known_variant_is_listed() -> None:

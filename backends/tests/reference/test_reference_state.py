@@ -424,7 +424,7 @@ def test_bytes_billed_are_bytes_held(codec: dict[str, Any], policy: dict[str, An
     cache.attend(0, queries(spec)) if n else None
     assert tuple(cache.nbytes) == BYTE_PARTS
     assert sum(cache.nbytes.values()) == walked(
-        [vars(cache)["_states"], vars(cache)["_family"].kernels.transforms]
+        [vars(cache)["_states"], vars(cache)["_lineage"].kernels.transforms]
     )
     assert cache.nbytes["scratch"] == cache.nbytes["staging"] == 0
     assert cache.counters.peak_bytes >= sum(cache.nbytes.values())

@@ -149,7 +149,7 @@ def test_the_trial_obeys_the_timeout(
 ) -> None:
     monkeypatch.setenv("KVASSAY_PROBED", "{}")
     path = make(tmp_path, name)
-    status = run(["gate", "--wasm", str(path), "--timeout", "1", "--json", str(tmp_path / "r")])
+    status = run(["gate", "--wasm", str(path), "--timeout", "1", "--records", str(tmp_path / "r")])
     said = " ".join(capsys.readouterr().out.split())
     assert status == 1
     assert "ModuleFault: kv_cache_append: did not end within 1 s" in said
@@ -161,7 +161,7 @@ def test_the_gate_rejects_it_with_the_reason(
 ) -> None:
     path, records = make(tmp_path, name), tmp_path / "results.jsonl"
     report = tmp_path / "report.html"
-    status = run(["gate", "--wasm", str(path), "--json", str(records), "--report", str(report)])
+    status = run(["gate", "--wasm", str(path), "--records", str(records), "--report", str(report)])
     said = capsys.readouterr().out
     assert status == 1
     assert "REJECT" in said

@@ -79,15 +79,19 @@ def losses(outcomes: Iterable[Outcome], layers: int) -> list[float]:
 
     Raises InputError for a probe that was not measured.
     """
+    return mean_losses(outcomes, probes(layers))
+
+
+def mean_losses(outcomes: Iterable[Outcome], arms: Sequence[str]) -> list[float]:
+    """The same for any arms, in their order."""
     sums: dict[str, tuple[float, int]] = {}
     for one in outcomes:
         kl, positions = sums.get(one.arm, (0.0, 0))
         sums[one.arm] = kl + one.kl, positions + one.positions
-    wanted = probes(layers)
-    for arm in wanted:
+    for arm in arms:
         if arm not in sums:
             raise InputError(f"allocation: {arm!r} was not measured; measure every layer")
-    return [sums[arm][0] / sums[arm][1] for arm in wanted]
+    return [sums[arm][0] / sums[arm][1] for arm in arms]
 
 
 def allocate(found: Sequence[float], mean_bits: float) -> Allocation:

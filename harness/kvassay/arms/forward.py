@@ -26,7 +26,7 @@ from ..registry import load as load_backend
 from ..spec import LayerSpec, Spec
 from .arm import Arm
 from .attention import LayerCodecs, Stored, StoredAttention, fitted
-from .outcome import Outcome, digest_of
+from .outcome import BLOCK, Outcome, digest_of
 
 #: Where codecs that learn do so: a part of the help topics that is in none of the texts.
 _LEARN_FROM: Final = 60_000
@@ -158,6 +158,10 @@ def _compare(model: Model, full: _Full, hidden: FloatArray) -> dict[str, Any]:
         "tokens": len(full.ids),
         "positions": last - FIRST_COUNTED,
         "kl": float(every[counted].sum()),
+        "blocks": tuple(
+            float(every[begin : min(begin + BLOCK, last)].mean())
+            for begin in range(FIRST_COUNTED, last, BLOCK)
+        ),
         "kl_all": float(every.sum()),
         "nll": float(np.concatenate(nll)[counted].sum(dtype=np.float64)),
         "full_nll": float(np.concatenate(full_nll)[counted].sum(dtype=np.float64)),

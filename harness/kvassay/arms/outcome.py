@@ -20,6 +20,9 @@ CHECK: Final = "quality.arm_kl"
 #: Arms are not backends; their records say so where those of backends have a name.
 BACKEND: Final = "codec arms"
 
+#: Positions that are resampled together: neighbours depend on each other.
+BLOCK: Final = 32
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -29,7 +32,8 @@ class Outcome:
     tokens and pages of 64, for every arm alike. kl: KL(full || arm) of next-token distributions,
     kl_all that over all `tokens`; nll, full_nll: of the true next tokens, under the arm and in full
     precision; all in nats. top1: positions whose likeliest token is the same. digest: of model,
-    tokens, arm and version. held_out: nothing was chosen by this text.
+    tokens, arm and version. held_out: nothing was chosen by this text. blocks: mean KL of each
+    `BLOCK` positions, the last of them short.
     """
 
     arm: str
@@ -46,6 +50,7 @@ class Outcome:
     top1: int
     page_bits: float
     all_in_bits: float
+    blocks: tuple[float, ...] = ()
 
     def to_record(self) -> Record:
         """The mean KL over positions as a record; the rest is its detail."""
@@ -76,7 +81,8 @@ def outcomes(records: Iterable[Record]) -> list[Outcome]:
     for record in records:
         if record.check == CHECK:
             try:
-                found.append(Outcome(**record.detail))
+                blocks = tuple(record.detail.get("blocks", ()))
+                found.append(Outcome(**{**record.detail, "blocks": blocks}))
             except TypeError as error:
                 raise RecordError(f"{record.subject}: {error}; measure this arm again") from None
     return found

@@ -25,18 +25,18 @@ def run(
     arms: Sequence[Arm],
     texts: Sequence[str],
     tokens: int = 1024,
-    results: Path | None = None,
+    answers: Path | None = None,
     jobs: int = 1,
     executor: Executor | None = None,
 ) -> Iterator[Outcome]:
-    """Outcomes of arms on texts as they come, kept in `results`, whose outcomes are not repeated.
+    """Outcomes of arms on texts as they come, kept in `answers`, whose outcomes are not repeated.
 
     model: a name or path, loaded in each process. executor: any of `concurrent.futures`, which
     gets a text and some arms a call; without one, `jobs` processes, and none but this one for a
     single job.
     """
-    known = read_outcomes(results) if results else {}
-    with RecordWriter(results, append=True) if results else nullcontext() as writer:
+    known = read_outcomes(answers) if answers else {}
+    with RecordWriter(answers, append=True) if answers else nullcontext() as writer:
         for outcome in _outcomes(model, arms, texts, tokens, known, jobs, executor):
             if writer is not None and outcome.digest not in known:
                 writer.write([outcome.to_record()])
@@ -53,7 +53,7 @@ def _outcomes(
     executor: Executor | None,
 ) -> Iterator[Outcome]:
     if executor is None and jobs == 1:
-        yield from measure(_loaded(model), arms, texts, tokens, known)
+        yield from measure(loaded(model), arms, texts, tokens, known)
         return
     # Spawned, not forked: the threads of numpy's BLAS do not survive a fork.
     made = executor or ProcessPoolExecutor(jobs, get_context("spawn"))
@@ -71,9 +71,10 @@ def one_text(
     model: str, arms: Sequence[Arm], text: str, tokens: int, known: dict[str, Outcome]
 ) -> list[Outcome]:
     """Some arms on a text, in a process that keeps the model for the next."""
-    return list(measure(_loaded(model), arms, [text], tokens, known))
+    return list(measure(loaded(model), arms, [text], tokens, known))
 
 
 @lru_cache(maxsize=1)
-def _loaded(model: str) -> Model:
+def loaded(model: str) -> Model:
+    """A model by name or path, kept for the next call in this process."""
     return load(model)

@@ -7,6 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
+import numpy as np
+
+from ..statistics.bootstrap import mean_interval
 from .outcome import Outcome
 
 _LABEL: Final = 48
@@ -16,7 +19,8 @@ _LABEL: Final = 48
 class Row:
     """An arm over several texts, every position alike.
 
-    kl: mean over positions, nats; kl_all over all tokens. worst: the largest mean of a text.
+    kl: mean over positions, nats, with its 95 % interval (None without blocks); kl_all over all
+    tokens. worst: the largest mean of a text.
     perplexity_rise: relative. top1: share of positions. loses_to: the arm of least KL among those
     of no more page bits, if it is another.
     """
@@ -31,6 +35,8 @@ class Row:
     worst: float
     perplexity_rise: float
     top1: float
+    kl_low: float | None = None
+    kl_high: float | None = None
     loses_to: str | None = None
 
     @property
@@ -60,6 +66,7 @@ def rows(outcomes: Iterable[Outcome]) -> list[Row]:
 def _row(arm: str, found: Sequence[Outcome]) -> Row:
     positions = sum(one.positions for one in found)
     rise = sum(one.nll - one.full_nll for one in found) / positions
+    low, high = _interval(found)
     return Row(
         arm=arm,
         texts=len(found),
@@ -71,7 +78,15 @@ def _row(arm: str, found: Sequence[Outcome]) -> Row:
         worst=max(one.kl / one.positions for one in found),
         perplexity_rise=math.expm1(rise),
         top1=sum(one.top1 for one in found) / positions,
+        kl_low=low,
+        kl_high=high,
     )
+
+
+def _interval(found: Sequence[Outcome]) -> tuple[float | None, float | None]:
+    """The 95 % interval of the mean KL, by resampling blocks of positions."""
+    blocks = np.array([kl for one in found for kl in one.blocks], np.float64)
+    return mean_interval(blocks) if len(blocks) > 1 else (None, None)
 
 
 def _place(row: Row) -> tuple[float, float]:

@@ -1,6 +1,6 @@
 """The command line: `kvassay list | gate | parity | correctness | memory | quality | retrieval |
 performance | conformance | new-backend | compare | history | certify | verify | capture |
-golden-pack | explain | plan | codecs | arms | allocate | doctor | schema | serve`.
+golden-pack | explain | plan | codecs | arms | allocate | fit | doctor | schema | serve`.
 
 Exit status: 0 pass, 1 reject, 2 not measured or bad usage.
 """
@@ -22,6 +22,9 @@ from .parts.terminal import Session, errors
 
 #: What typer raises for bad usage; it has carried its own copy of click since 0.2x.
 _USAGE_ERROR: Final[type[Exception]] = typer.BadParameter.__mro__[2]
+
+#: Options by their names before 0.2, and what the commands that have such an option call it.
+_RENAMED: Final = {"--json": "--records", "--results": "--answers", "--records": "--from"}
 
 app = typer.Typer(
     name="kvassay",
@@ -57,7 +60,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return int(status or 0) if given else 2
     except _USAGE_ERROR as error:
         say = getattr(error, "format_message", error.__str__)
-        return _refuse(say() or "see kvassay --help", session)
+        return _refuse(_renamed(error) or say() or "see kvassay --help", session)
     except KvassayError as error:
         return _refuse(str(error), session)
     except OSError as error:
@@ -65,6 +68,14 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return _refuse(f"{where}{error.strerror or error}", session)
     except (KeyboardInterrupt, typer.Abort):
         return _refuse("interrupted", session)
+
+
+def _renamed(error: Exception) -> str:
+    """What to write instead of an option that has another name now; "" for any other error."""
+    old, context = getattr(error, "option_name", ""), getattr(error, "ctx", None)
+    now = _RENAMED.get(old, "")
+    known = {name for one in context.command.params for name in one.opts} if context else ()
+    return f"no option {old}: it is {now} FILE now" if now in known else ""
 
 
 def main() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json as jsonlib
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,7 +12,7 @@ import typer
 from ..model_names import DEFAULT_MODEL
 from ..writing import check_outputs
 from .arms import measured, texts_of
-from .parts.options import ArmModel
+from .parts.options import AnswersPath, ArmModel
 from .parts.plain_table import PlainTable
 from .parts.terminal import Verbose, output
 
@@ -31,9 +30,7 @@ def allocate(
         list[str] | None, typer.Option(help="A text by name; repeatable; default manual, textwrap.")
     ] = None,
     tokens: Annotated[int, typer.Option(min=101, help="Of each text.")] = 512,
-    results: Annotated[
-        Path | None, typer.Option(help="Records; what it holds already is not measured again.")
-    ] = None,
+    answers: AnswersPath = None,
     jobs: Annotated[int, typer.Option(min=1, help="Processes.")] = 1,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
     verbose: Verbose = False,
@@ -42,10 +39,10 @@ def allocate(
     from ..arms.allocation import allocate as of
     from ..arms.allocation import losses, probes
 
-    check_outputs({"--results": results})
+    check_outputs({"--answers": answers})
     names = texts_of(text or ["manual", "textwrap"], "all")
     layers = layers_of(model)
-    found = losses(measured(model, probes(layers), names, tokens, results, jobs), layers)
+    found = losses(measured(model, probes(layers), names, tokens, answers, jobs), layers)
     made = [of(found, mean) for mean in bits or [3.25]]
     if json:
         told = [

@@ -14,7 +14,7 @@ from ..errors import SpecError
 from ..model_names import DEFAULT_MODEL
 from ..suggest import did_you_mean
 from ..writing import check_outputs, write_text
-from .parts.options import ArmModel
+from .parts.options import AnswersPath, ArmModel
 from .parts.plain_table import PlainTable
 from .parts.terminal import Verbose, errors, output
 
@@ -41,9 +41,7 @@ def arms(
         str, typer.Option(help="all texts, those arms were chosen-by, or those held-out.")
     ] = "all",
     tokens: Annotated[int, typer.Option(min=101, help="Of each text.")] = 1024,
-    results: Annotated[
-        Path | None, typer.Option(help="Records; what it holds already is not measured again.")
-    ] = None,
+    answers: AnswersPath = None,
     jobs: Annotated[int, typer.Option(min=1, help="Processes.")] = 1,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
     plot: Annotated[Path | None, typer.Option(help="Write a page with a Pareto plot.")] = None,
@@ -53,14 +51,14 @@ def arms(
     from ..arms import rows  # models and matplotlib: not for others
     from ..arms.standard import ABLATIONS, STANDARD
 
-    check_outputs({"--results": results, "--plot": plot})
+    check_outputs({"--answers": answers, "--plot": plot})
     given = list(arm or [])
     for name in ablation or []:
         if name != "all" and name not in ABLATIONS:
             raise SpecError(f"--ablation: no {name!r}{did_you_mean(name, ABLATIONS)}")
         given += [one for key in ABLATIONS if name in ("all", key) for one in ABLATIONS[key]]
     names = texts_of(text or [], half)
-    table = rows(measured(model, given or STANDARD, names, tokens, results, jobs))
+    table = rows(measured(model, given or STANDARD, names, tokens, answers, jobs))
     if json:
         sys.stdout.write(jsonlib.dumps([row.to_dict() for row in table], indent=2) + "\n")
     else:
@@ -77,7 +75,7 @@ def measured(
     arms: Sequence[str],
     texts: Sequence[str],
     tokens: int,
-    results: Path | None,
+    answers: Path | None,
     jobs: int,
 ) -> list[Outcome]:
     """Outcomes of arms by their texts, each once, with how far they are on standard error."""
@@ -88,7 +86,7 @@ def measured(
     chosen = [parse_arm(one) for one in dict.fromkeys(arms)]
     found: list[Outcome] = []
     with counting(len(texts) * len(chosen), "arms on texts", errors()) as ended:
-        for outcome in run(model, chosen, texts, tokens, results, jobs):
+        for outcome in run(model, chosen, texts, tokens, answers, jobs):
             found.append(outcome)
             ended(f"{outcome.arm}, {outcome.text}")
     return found

@@ -11,7 +11,8 @@ from ..errors import InputError
 from ..model_names import DEFAULT_MODEL, TINY
 from ..writing import check_outputs, is_stream
 from .parts.completing import complete_captured_models
-from .parts.terminal import Verbose, output
+from .parts.progress import counting
+from .parts.terminal import Verbose, errors, output
 
 if TYPE_CHECKING:
     from ..models import Model, Tokens
@@ -50,7 +51,9 @@ def capture_tensors(
     for number in chosen:
         if not 0 <= number < loaded.config.layers:
             raise InputError(f"no layer {number}: {model} has {loaded.config.layers}")
-    found = capture(loaded, ids)
+    with counting(1, f"pass over {len(ids)} tokens", errors()) as ended:
+        found = capture(loaded, ids)
+        ended(loaded.config.name)
     layers = {n: Layer(found.q[n], found.k[n], found.v[n]) for n in chosen}
     write_captured(out, provenance_of(found.config, found.digest), layers)
     said = f"{found.config.name}, {len(ids)} tokens, {len(chosen)} layers, text {found.digest[:12]}"

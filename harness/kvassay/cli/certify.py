@@ -45,9 +45,9 @@ def certify_pass(
 
 def verify_certificate(
     certificate: Annotated[Path, typer.Argument(help="What `kvassay certify` wrote.")],
-    records: Annotated[
+    source: Annotated[
         Path | None,
-        typer.Option("--records", help="The records (default: by their name beside it)."),
+        typer.Option("--from", help="The records (default: by their name beside it)."),
     ] = None,
     installed: Annotated[
         bool, typer.Option("--installed", help="The builds installed here must be those judged.")
@@ -59,9 +59,9 @@ def verify_certificate(
     Exit status: 0 all of it holds, 1 something differs, 2 --installed could not check a build.
     """
     found = read_certificate(certificate)
-    source = records or certificate.parent / found["records"]["name"]
+    source = source or certificate.parent / found["records"]["name"]
     if not source.is_file():
-        raise KvassayError(f"no records at {source}, without which nothing is checked; --records")
+        raise KvassayError(f"no records at {source}, without which nothing is checked; --from FILE")
     if installed:
         look_here(backend for backend, _, _ in found["builds"])
     checks = verify(found, source, installed)

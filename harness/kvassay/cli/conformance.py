@@ -12,7 +12,16 @@ from ..registry import backends_of, load, provider, variants_of
 from ..running.targets import choose_targets
 from ..suite import DEFAULT_TIMEOUT, Depth
 from .parts.measuring import Execution, Outputs, check_judge_named, measure
-from .parts.options import Jobs, JsonPath, JudgeNamed, Presets, Quiet, ReportPath, Timeout, Variants
+from .parts.options import (
+    Jobs,
+    JudgeNamed,
+    Presets,
+    Quiet,
+    RecordsPath,
+    ReportPath,
+    Timeout,
+    Variants,
+)
 from .parts.selecting import choose_presets
 from .parts.terminal import Verbose, is_verbose, output
 
@@ -29,7 +38,7 @@ def conformance(
     preset: Presets = None,
     judge_named: JudgeNamed = False,
     depth: Annotated[Depth, typer.Option("--depth", help="How thoroughly.")] = "default",
-    json: JsonPath = None,
+    records: RecordsPath = None,
     report: ReportPath = None,
     jobs: Jobs = None,
     timeout: Timeout = DEFAULT_TIMEOUT,
@@ -61,4 +70,4 @@ def conformance(
         line = f"{name}: protocol {found.protocol}, {promise}, variants: {variants}"
         output().print(line, markup=False, soft_wrap=True)
     outputs = Outputs(report, verbose=is_verbose(context))
-    return measure(question, Execution(json, outputs, DEFAULT_MODEL, jobs, timeout, quiet))
+    return measure(question, Execution(records, outputs, DEFAULT_MODEL, jobs, timeout, quiet))

@@ -19,8 +19,9 @@ from ..judging.requirements import in_words
 from ..judging.rules import Outcome, Rule, rulebook
 from ..judging.wording import figure, who
 from ..presets import PRESETS
-from ..suite import Task
+from ..suite import Request, Target, Task
 from .parts.completing import complete_rules
+from .parts.options import DepthName
 from .parts.plain_table import PlainTable
 from .parts.tables import print_records
 from .parts.terminal import Verbose, is_verbose, output
@@ -85,11 +86,33 @@ def explain(
 
 
 def run_task(
-    function: Annotated[str, typer.Argument(help="module:name of a task's function.")],
-    arguments: Annotated[str, typer.Argument(help="Its arguments as a JSON object.")] = "{}",
+    function: Annotated[str, typer.Argument(help="module:name of a task's function, or a suite.")],
+    arguments: Annotated[
+        str, typer.Argument(help="Its arguments as a JSON object, or the label of a task.")
+    ] = "{}",
+    depth: DepthName = None,
+    preset: Annotated[str, typer.Option("--preset", help="Of the task of a suite.")] = "",
+    backend: Annotated[str, typer.Option("--backend", help="Of the task of a suite.")] = "",
+    variant: Annotated[str, typer.Option("--variant", help="Of the task of a suite.")] = "",
     verbose: Verbose = False,
 ) -> int:
     """Run one task here, alone, and print its records: what reports say under "again"."""
+    if ":" in function:
+        task = _task_of(function, arguments)
+    else:
+        from ..running.again import labelled  # numpy, by way of the suites: not for a prompt
+
+        targets = (Target(backend, variant),) if backend else ()
+        presets = (preset,) if preset else tuple(PRESETS)
+        request = Request(targets, presets, depth=depth or "default")
+        task = labelled(function, arguments, request, preset)
+    for record in task.run():
+        sys.stdout.write(record.to_json() + "\n")
+    return 0
+
+
+def _task_of(function: str, arguments: str) -> Task:
+    """The task of a function with arguments as JSON; KvassayError where either is none."""
     try:
         data = json.loads(arguments)
     except json.JSONDecodeError as error:
@@ -101,9 +124,7 @@ def run_task(
         task.load()
     except (ImportError, AttributeError, ValueError) as error:
         raise KvassayError(f"no task {function!r}: {error}; give module:name") from error
-    for record in task.run():
-        sys.stdout.write(record.to_json() + "\n")
-    return 0
+    return task
 
 
 def _print_rule(console: Console, rule: Rule) -> None:
@@ -120,16 +141,16 @@ def _print_rule(console: Console, rule: Rule) -> None:
 
 
 def _print_outcome(console: Console, about: str, outcome: Outcome, limit: int | None) -> None:
-    line = f"{about}: {outcome.state}"
+    line, rule = f"{about}: {outcome.state}", outcome.rule
     if outcome.value is not None:
-        line += f", {outcome.rule.statistic} {figure(outcome.value)} {outcome.rule.unit}"
+        line += f", {rule.statistic} {figure(outcome.value, rule)} {rule.unit}"
         line += f" from {len(outcome.records)} records, {outcome.comparisons:,} comparisons"
     if outcome.note:
         line += f" ({outcome.note})"
     if outcome.state in ("reject", "not measured"):
         line += "; " + _what_changes(outcome)
     console.print(line, markup=False, soft_wrap=True)
-    print_records(console, outcome.records, limit)
+    print_records(console, outcome.records, limit, rule)
 
 
 def _what_changes(outcome: Outcome) -> str:

@@ -13,20 +13,26 @@ from ..model_names import DEFAULT_MODEL
 from ..suite import DEFAULT_TIMEOUT, Depth
 from .parts.options import (
     AnswersPath,
+    ArrayCodec,
     Backends,
     Baseline,
+    ClaimedBits,
+    CodecOptions,
     Dask,
     DepthName,
+    HfCache,
+    HfOptions,
     Jobs,
-    JsonPath,
     JudgeNamed,
     JunitPath,
     Library,
     MarkdownPath,
     Model,
     Presets,
+    Profiles,
     Quick,
     Quiet,
+    RecordsPath,
     ReportPath,
     Resume,
     ScopeName,
@@ -47,14 +53,20 @@ def gate(
     backend: Backends = None,
     library: Library = None,
     wasm: Wasm = None,
+    hf_cache: HfCache = None,
+    hf_options: HfOptions = None,
+    codec: ArrayCodec = None,
+    codec_options: CodecOptions = None,
+    claimed_bits: ClaimedBits = None,
     variant: Variants = None,
     preset: Presets = None,
+    profile: Profiles = None,
     judge_named: JudgeNamed = False,
     suite: Suites = None,
     scope: ScopeName = "default",
     quick: Quick = False,
     depth: DepthName = None,
-    json: JsonPath = None,
+    records: RecordsPath = None,
     report: ReportPath = None,
     junit: JunitPath = None,
     markdown: MarkdownPath = None,
@@ -77,18 +89,21 @@ def gate(
     """
     from ..running.targets import choose_targets  # numpy and processes: not for a prompt
     from .parts import measuring, selecting
-    from .parts.own_formats import named_formats, own_formats
+    from .parts.own_formats import class_names, named_formats, own_formats
 
     outputs = measuring.Outputs(report or Path("report.html"), junit, markdown, is_verbose(context))
     if source is not None:
-        asked = (backend, library, wasm, variant, preset, tensors)
-        if any((json, quick, depth, suite, resume, *asked)):
+        asked = (backend, library, wasm, hf_cache, codec, variant, preset, profile, tensors)
+        if any((records, quick, depth, suite, resume, *asked)):
             raise KvassayError(
                 "--from judges what was recorded: give only --scope, --baseline and files to write"
             )
         return measuring.judge_again(source, scope, context, baseline, outputs)
+    preset = [*(preset or ()), *selecting.choose_profiles(profile or (), model)]
     measuring.check_judge_named(judge_named, preset)
     depth = _depth(quick, depth) or ("full" if scope == "full" else "default")
+    classes = class_names(hf_cache, hf_options, codec, codec_options, claimed_bits)
+    backend = [*(backend or ()), *classes]
     named, rejected = measuring.named_backends(backend, library, wasm, timeout)
     targets = tuple(one.target for one in rejected)
     if named or not rejected:
@@ -96,12 +111,12 @@ def gate(
     if quick and not named:
         targets = selecting.without_reference(targets)
     if formats := own_formats(targets, timeout) if named else {}:
-        presets = named_formats(preset or [], formats)
+        presets = named_formats(preset, formats)
         suite = suite or sorted({formats[name] for name in presets})
     elif quick and not preset:
         presets = selecting.product_presets()
     else:
-        presets = selecting.choose_presets(preset or [])
+        presets = selecting.choose_presets(preset)
     question = Question(
         scope=scope,
         targets=targets,
@@ -112,9 +127,9 @@ def gate(
         tensors=measuring.checked_tensors(tensors),
         judge_named=judge_named,
     )
-    json = json or Path("results.jsonl")
+    records = records or Path("results.jsonl")
     how = measuring.Execution(
-        json, outputs, model, jobs, timeout, quiet, baseline, resume, answers, dask
+        records, outputs, model, jobs, timeout, quiet, baseline, resume, answers, dask
     )
     return measuring.measure(question, how, rejected)
 
@@ -136,11 +151,12 @@ def suite_command(name: str) -> Callable[..., int]:
         wasm: Wasm = None,
         variant: Variants = None,
         preset: Presets = None,
+        profile: Profiles = None,
         judge_named: JudgeNamed = False,
         scope: SuiteScope = None,
         quick: SuiteQuick = False,
         depth: DepthName = None,
-        json: JsonPath = None,
+        records: RecordsPath = None,
         report: ReportPath = None,
         model: Model = DEFAULT_MODEL,
         jobs: Jobs = None,
@@ -156,8 +172,9 @@ def suite_command(name: str) -> Callable[..., int]:
         from .parts import measuring, selecting
 
         (suite,) = selecting.choose_suites([name])
-        if resume and not json:
-            raise KvassayError("--resume takes up a file of records: name it with --json")
+        if resume and not records:
+            raise KvassayError("--resume takes up a file of records: name it with --records")
+        preset = [*(preset or ()), *selecting.choose_profiles(profile or (), model)]
         measuring.check_judge_named(judge_named, preset)
         depth = _depth(quick, depth) or "full"
         named, rejected = measuring.named_backends(backend, library, wasm, timeout)
@@ -167,7 +184,7 @@ def suite_command(name: str) -> Callable[..., int]:
         question = Question(
             scope=scope or suite.command_scope,
             targets=targets,
-            presets=measuring.presets_of(suite, preset or [], targets, timeout),
+            presets=measuring.presets_of(suite, preset, targets, timeout),
             suites=(name,),
             depth=depth,
             tensors=measuring.checked_tensors(tensors),
@@ -175,7 +192,7 @@ def suite_command(name: str) -> Callable[..., int]:
         )
         outputs = measuring.Outputs(report, verbose=is_verbose(context))
         how = measuring.Execution(
-            json, outputs, model, jobs, timeout, quiet, None, resume, answers, dask
+            records, outputs, model, jobs, timeout, quiet, None, resume, answers, dask
         )
         return measuring.measure(question, how, rejected)
 

@@ -11,11 +11,13 @@ import typer
 
 from ..errors import InputError, SpecError
 from ..presets import preset as make_spec
+from ..presets import profile as make_profile
 from ..spec import Spec
 from .parts.completing import (
     complete_key_codecs,
     complete_models,
     complete_presets,
+    complete_profiles,
     complete_value_codecs,
 )
 from .parts.plain_table import PlainTable
@@ -34,6 +36,13 @@ def plan(
         str,
         typer.Option(help="Preset whose fields to start from.", autocompletion=complete_presets),
     ] = "turbo",
+    profile: Annotated[
+        str | None,
+        typer.Option(
+            help="Profile by name or file, instead of a preset; with its model's shape.",
+            autocompletion=complete_profiles,
+        ),
+    ] = None,
     keys: Annotated[
         str | None,
         typer.Option(help="Key codec, for instance turbo:3.5.", autocompletion=complete_key_codecs),
@@ -72,7 +81,8 @@ def plan(
     """Price a cache before it exists: bytes, bits, longest context, bandwidth, transform work."""
     from .parts.selecting import choose_presets  # brings the backends: slow to import
 
-    choose_presets([preset])
+    if profile is None:
+        choose_presets([preset])
     policy = {
         "keys": keys,
         "values": values,
@@ -85,7 +95,11 @@ def plan(
         "scale": scale,
         "rounds": rounds,
     }
-    spec = _spec(preset, policy, _shape(model, layers, kv_heads, query_heads, head_dim))
+    sizes = model, layers, kv_heads, query_heads, head_dim
+    if profile is None:
+        spec = _spec(preset, policy, _shape(*sizes))
+    else:
+        spec = _fitted(profile, policy, model, _shape(*sizes) if any(sizes) else {})
     figures = price(spec, tokens, parse_size(budget), bandwidth * 1e9, op_time * 1e-9)
     if json:
         sys.stdout.write(jsonlib.dumps(figures, indent=2) + "\n")
@@ -184,6 +198,16 @@ def _spec(name: str, policy: dict[str, Any], shape: dict[str, Any]) -> Spec:
     return make_spec(name, **{**given, **shape})
 
 
+def _fitted(name: str, policy: dict[str, Any], model: str | None, shape: dict[str, Any]) -> Spec:
+    """The profile with what the user gave instead; refuses a model and a shape of another."""
+    if model is not None:
+        from .parts.selecting import choose_profiles
+
+        choose_profiles([name], model)
+    given = {key: value for key, value in policy.items() if value is not None}
+    return make_profile(name, **{**given, **shape})
+
+
 def _shape(
     model: str | None,
     layers: int | None,
@@ -213,17 +237,17 @@ def _model_shape(model: str) -> dict[str, Any]:
     from ..models.architecture import ARCHITECTURES
 
     file = GGUFFile(locate(model))
-    family = file.text("general.architecture")
-    if family in ARCHITECTURES and ARCHITECTURES[family].sliding:
+    architecture = file.text("general.architecture")
+    if architecture in ARCHITECTURES and ARCHITECTURES[architecture].sliding:
         return read_shape(file).shape
     # Any other architecture too: a price needs no forward pass.
-    heads = file.integer(f"{family}.attention.head_count")
-    width = file.integer(f"{family}.embedding_length")
+    heads = file.integer(f"{architecture}.attention.head_count")
+    width = file.integer(f"{architecture}.embedding_length")
     return {
-        "layers": file.integer(f"{family}.block_count"),
-        "kv_heads": file.integer(f"{family}.attention.head_count_kv", heads),
+        "layers": file.integer(f"{architecture}.block_count"),
+        "kv_heads": file.integer(f"{architecture}.attention.head_count_kv", heads),
         "query_heads": heads,
-        "head_dim": file.integer(f"{family}.attention.key_length", width // heads),
+        "head_dim": file.integer(f"{architecture}.attention.key_length", width // heads),
     }
 
 

@@ -19,6 +19,7 @@ from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, AttentionMa
 import kvassay
 from kvassay.errors import InputError, StateError, UnsupportedError
 from kvassay.hf.masks import real_tokens
+from kvassay.hf.profile import fitted_spec
 from kvassay.hf.sequences import Sequences
 from kvassay.hf.shape import require_attention_functions, shape_of
 from kvassay.presets import preset as make_preset
@@ -35,8 +36,9 @@ _UNKNOWN: Final = ("softcap", "s_aux", "position_bias")
 class KvassayCache(transformers.Cache):  # type: ignore[misc]
     """The cache of one sequence or a batch, for `model.generate(..., cache=cache)`.
 
-    Any registered backend, or `module:Class`, and any preset, whose fields keyword arguments
-    change. `cache.kvassay` is the kvassay cache of the first sequence: bytes, dumps, pages;
+    Any registered backend, or `module:Class`, and any preset or, by name or file, a profile of
+    this model (IdentityError for one of another); keyword arguments change their fields.
+    `cache.kvassay` is the kvassay cache of the first sequence: bytes, dumps, pages;
     `cache.sequences` has all. Creating one makes the model attend through kvassay. Layers with a
     sliding window get a span. Raises UnsupportedError naming what of the model a cache cannot hold,
     here or, where the config does not tell, at the first pass, which leaves lengths as they were.
@@ -49,14 +51,14 @@ class KvassayCache(transformers.Cache):  # type: ignore[misc]
         backend: str = "native",
         variant: str | None = None,
         threads: int = 1,
+        profile: str | None = None,
         **fields: Any,
     ) -> None:
-        given = shape_of(model.config)
         require_attention_functions(model)
-        overrides = dict(fields.pop("layer_overrides", {}))
-        for layer, span in given.pop("layer_overrides", {}).items():
-            overrides[layer] = {**overrides.get(layer, {}), **span}
-        spec = make_preset(preset, **{**given, **fields}, layer_overrides=overrides)
+        if profile is None:
+            spec = make_preset(preset, **{**shape_of(model.config), **fields})
+        else:
+            spec = fitted_spec(model, profile, fields)
         loaded = kvassay.load(backend, variant)
         self._sequences = Sequences(loaded.prepare(spec, threads), loaded.shares)
         super().__init__(layers=[_Layer(self._sequences, n) for n in range(spec.layers)])

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ..presets import PRESETS, STORED_MODES
+from ..presets import PRESETS, STORED_MODES, stores_pages
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,13 @@ REQUIREMENTS: Final[Mapping[str, Requirement]] = {
     "tensors": Requirement("runs on captured tensors", lambda case: case.tensors),
     "foreign": Requirement(
         "formats of a backend's own",
-        lambda case: case.preset not in PRESETS and case.preset not in STORED_MODES,
+        lambda case: not stores_pages(case.preset) and case.preset not in STORED_MODES,
+    ),
+    "declared": Requirement(
+        "whose codec is declared", lambda case: not case.evidence.get("returns")
+    ),
+    "returned": Requirement(
+        "classes that hand back what they hold", lambda case: bool(case.evidence.get("returns"))
     ),
 }
 

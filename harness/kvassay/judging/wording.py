@@ -96,10 +96,10 @@ def _how(status: str, reason: str, tasks: int) -> str:
     return f"not run: {status}" + (f", {reason}" if reason else "")
 
 
-def describe(record: Record) -> str:
+def describe(record: Record, rule: Rule | None = None) -> str:
     """A record in one line: its error, or its figure and what its suite says that it found."""
     error, finding = (record.detail.get(name) for name in ("error", "finding"))
-    measured = f"{figure(record.value)} {record.unit}, n = {record.comparisons:,}"
+    measured = f"{figure(record.value, rule)} {record.unit}, n = {record.comparisons:,}"
     measured += f": {finding}" if finding else ""
     return f"{owner(record)}: {error or measured}"
 
@@ -115,12 +115,18 @@ def about(record: Record) -> str:
     return f"{record.check}: {owner(record)}"
 
 
-def figure(value: float | None) -> str:
-    """A number as tables show it."""
+def figure(value: float | None, rule: Rule | None = None) -> str:
+    """A number as tables show it: to four digits, or to as many as say on which side of the bounds
+    of `rule` it lies."""
     if value is None:
         return "-"
-    whole = math.isfinite(value) and value.is_integer() and abs(value) < 1e15
-    return f"{value:,.0f}" if whole else f"{value:.4g}"
+    if math.isfinite(value) and value.is_integer() and abs(value) < 1e15:
+        return f"{value:,.0f}"
+    for digits in (4, 7, 17):
+        text = f"{value:.{digits}g}"
+        if rule is None or (rule.excess(float(text)) > 0) == (rule.excess(value) > 0):
+            break
+    return text
 
 
 def beyond(rule: Rule, record: Record) -> bool:

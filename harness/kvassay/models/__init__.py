@@ -26,6 +26,7 @@ from kvassay.models.likelihood import (
 )
 from kvassay.models.llama import LayerWeights, Model, Weights
 from kvassay.models.loading import load, locate, read_shape
+from kvassay.models.norms import norms_digest, norms_of
 from kvassay.models.texts import (
     DialogueTokens,
     Text,
@@ -70,6 +71,8 @@ __all__ = [
     "locate",
     "log_softmax",
     "nll",
+    "norms_digest",
+    "norms_of",
     "passage",
     "perplexity",
     "perplexity_text",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
@@ -95,16 +96,18 @@ class CacheAttention:
     so no query meets pages that were sealed later. In chunks it may, as in a prefill.
     """
 
-    def __init__(self, cache: KVCache, chunk: int = 1) -> None:
+    def __init__(self, cache: KVCache, chunk: int = 1, prompt: int = 1) -> None:
         """cache: anything with the ``append`` and ``attend`` of a kvassay cache.
 
         chunk: tokens appended before their queries are asked; beyond 1 the cache must take several
-        queries at once, (n, query_heads, head_dim).
+        queries at once, (n, query_heads, head_dim). prompt: tokens of the first such piece of each
+        call, where that is more.
         """
-        if chunk < 1:
-            raise InputError(f"chunk is {chunk}, must be positive")
+        if chunk < 1 or prompt < 1:
+            raise InputError(f"chunk is {chunk}, prompt {prompt}; both must be positive")
         self._cache = cache
         self._chunk = chunk
+        self._prompt = max(chunk, prompt)
 
     @property
     def spans(self) -> tuple[int | None, ...] | None:
@@ -115,10 +118,11 @@ class CacheAttention:
     def __call__(self, layer: int, q: Floats, k: Floats, v: Floats) -> Floats:
         """Append and attend one chunk after another; see Attention."""
         out = np.empty_like(q)
-        for begin in range(0, len(q), self._chunk):
-            these = slice(begin, begin + self._chunk)
+        edges = (0, *range(self._prompt, len(q), self._chunk), len(q))
+        for begin, end in pairwise(edges if len(q) else ()):
+            these = slice(begin, end)
             self._cache.append(layer, k[these], v[these])
-            asked = q[begin] if self._chunk == 1 else q[these]
+            asked = q[begin] if self._chunk == 1 and end - begin == 1 else q[these]
             found = self._cache.attend(layer, asked)
             if found.shape != asked.shape:
                 raise InputError(

@@ -71,6 +71,13 @@ def _chats() -> str:
     return "".join(render(dialogue) for dialogue in (*chats, *chats[:2]))
 
 
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not text in UTF-8: {error}") from None
+
+
 PASSAGES: Final = (
     Passage("manual", "tutorial with examples", False, lambda: perplexity_text().text),
     Passage("textwrap", "program", False, lambda: _source("textwrap")),
@@ -84,8 +91,11 @@ PASSAGES: Final = (
 
 
 def passage(name: str) -> Passage:
-    """The passage of a name; raises InputError for another."""
+    """The passage of a name, or a text of one's own by the path of its file in UTF-8; raises
+    InputError for another."""
     known = {one.name: one for one in PASSAGES}
     if name not in known:
+        if Path(name).is_file():
+            return Passage(name, "file", False, lambda: _read(Path(name)))
         raise InputError(f"no text {name!r}{did_you_mean(name, known)}")
     return known[name]

@@ -58,7 +58,7 @@ def _judge(case: ElementTree.Element, verdict: Verdict, outcome: Outcome) -> Non
     elif outcome.state != "pass" and not verdict.judged:
         ElementTree.SubElement(case, "skipped", message=f"{verdict.role}, never judged; {said}")
     elif outcome.state == "reject":
-        found = f"{said}; {outcome.rule.threshold}, found {figure(outcome.value)}"
+        found = f"{said}; {outcome.rule.threshold}, found {figure(outcome.value, outcome.rule)}"
         failure = ElementTree.SubElement(case, "failure", message=found)
         failure.text = _printable("\n".join(_evidence(outcome)))
     elif outcome.state == "not measured":
@@ -67,7 +67,7 @@ def _judge(case: ElementTree.Element, verdict: Verdict, outcome: Outcome) -> Non
 
 def _evidence(outcome: Outcome) -> Iterable[str]:
     for record in outcome.records[:_WORST_SHOWN]:
-        yield describe(record)
+        yield describe(record, outcome.rule)
         if record.reproduce:
             yield f"  again: {record.reproduce}"
     yield f"what would change it: {outcome.rule.remedy}"

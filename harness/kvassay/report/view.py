@@ -140,7 +140,7 @@ def _rule_row(rule: Rule, verdicts: Iterable[Verdict]) -> RuleRow:
     return RuleRow(
         rule=rule,
         state=gravest,
-        worst=figure(top.value if top else None),
+        worst=figure(top.value, top.rule) if top else "-",
         comparisons=f"{sum(outcome.comparisons for _, outcome in pairs):,}",
         evidence=tuple(_evidence(verdict, outcome) for verdict, outcome in pairs),
     )
@@ -150,7 +150,7 @@ def _evidence(verdict: Verdict, outcome: Outcome) -> Evidence:
     return Evidence(
         who=who(verdict),
         state=outcome.state,
-        value=figure(outcome.value),
+        value=figure(outcome.value, outcome.rule),
         comparisons=f"{outcome.comparisons:,}",
         note=outcome.note,
         worst=outcome.records[:1],

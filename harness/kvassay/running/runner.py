@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import shlex
 import time
 import traceback
 from collections import Counter
@@ -18,6 +16,7 @@ from ..judging.gate import RUN, Question
 from ..records import Record
 from ..registry import provider, variants_of
 from ..suite import DEFAULT_TIMEOUT, Depth, Request, Suite, Target, Task, suites
+from .again import command
 from .answers import Answers
 from .machine import availability_records, machine_record
 from .resuming import build_of, done_record
@@ -25,7 +24,6 @@ from .workers import IsolatedPool, WorkerDied, WorkerTimeout, default_jobs
 
 _TICK: Final = 0.2
 _SLOWEST: Final = 5
-_LONGEST_ARGUMENTS: Final = 2000
 
 Sink = Callable[[Iterable[Record]], None]
 
@@ -187,6 +185,7 @@ def run(
     watch: Watch | None = None,
     answers: Answers | None = None,
     before: Sequence[Task] = (),
+    depth: str = "",
 ) -> Summary:
     """Run tasks, short ones first, and give their records to `sink` as they come.
 
@@ -199,12 +198,13 @@ def run(
     limits are then its own, and if it breaks, its unfinished tasks run again in fresh processes
     of this machine, so that the culprit is known by name. Ctrl-C stops the run: tasks that did not
     end are recorded as not measured. Tasks that ended `before`, in another sitting, count as run.
+    `depth` is that of the request, for the commands that run single tasks again.
     """
     began = time.monotonic()
     summary = Summary(len(tasks) + len(before), done=len(before))
     summary.ran.update(task.target for task in before if task.target and task.suite != RUN)
     left = dict.fromkeys(range(len(tasks)))
-    state = _State(tasks, sink, watch, summary, left, answers)
+    state = _State(tasks, sink, watch, summary, left, answers, depth)
     try:
         state.recall()
         if executor is not None:
@@ -214,7 +214,7 @@ def run(
                 state.drain_isolated(1 if alone else jobs or default_jobs(), timeout, alone)
     except KeyboardInterrupt:
         summary.interrupted = True
-        sink([_unfinished(tasks[index]) for index in left])
+        sink([_unfinished(tasks[index], depth) for index in left])
     sink(_totals([*tasks, *before], summary))
     summary.seconds = time.monotonic() - began
     return summary
@@ -230,6 +230,7 @@ class _State:
     summary: Summary
     left: dict[int, None]
     answers: Answers | None = None
+    depth: str = ""
 
     def recall(self) -> None:
         """Take what was measured before."""
@@ -277,7 +278,7 @@ class _State:
 
     def _finish(self, index: int, answer: Answer) -> None:
         task = self.tasks[index]
-        again = command(task)
+        again = command(task, self.depth)
         del self.left[index]
         self.summary.done += 1
         self.summary.errors += bool(answer.error)
@@ -287,7 +288,7 @@ class _State:
         marked = _marked(task.target, answer.records)
         told = [r if r.reproduce else replace(r, reproduce=again) for r in marked]
         if answer.error:
-            told.append(_error_record(task, answer))
+            told.append(_error_record(task, answer, again))
         else:
             told.append(done_record(task, len(told), answer.seconds, answer.build))
         self.sink(told)
@@ -365,7 +366,7 @@ def _run_record(
     )
 
 
-def _error_record(task: Task, answer: Answer) -> Record:
+def _error_record(task: Task, answer: Answer, again: str) -> Record:
     detail: dict[str, object] = {"suite": task.suite, "error": answer.error}
     if answer.evidence:
         detail["evidence"] = answer.evidence
@@ -377,11 +378,11 @@ def _error_record(task: Task, answer: Answer) -> Record:
         stage=task.stage,
         subject=task.label,
         detail=detail,
-        reproduce=command(task),
+        reproduce=again,
     )
 
 
-def _unfinished(task: Task) -> Record:
+def _unfinished(task: Task, depth: str) -> Record:
     return _run_record(
         task.target,
         0.0,
@@ -390,7 +391,7 @@ def _unfinished(task: Task) -> Record:
         stage=task.stage,
         subject=task.label,
         detail={"suite": task.suite, "error": "interrupted before it ended"},
-        reproduce=command(task),
+        reproduce=command(task, depth),
     )
 
 
@@ -415,15 +416,3 @@ def _slowest(target: Target, times: Iterable[tuple[Task, float]]) -> list[list[o
     """The tasks of a target that took longest, in seconds."""
     mine = sorted((-seconds, task.label) for task, seconds in times if task.target == target)
     return [[label, round(-seconds, 2)] for seconds, label in mine[:_SLOWEST]]
-
-
-def command(task: Task) -> str:
-    """A shell command that runs a task again: alone, or with its suite where that is too long."""
-    arguments = json.dumps(dict(task.arguments), sort_keys=True, default=repr)
-    if len(arguments) <= _LONGEST_ARGUMENTS:
-        return f"kvassay run {shlex.quote(task.function)} {shlex.quote(arguments)}"
-    whom = {"suite": task.suite, "preset": task.preset}
-    if task.target:
-        whom |= {"backend": task.target.backend, "variant": task.target.variant}
-    options = [f"--{name} {shlex.quote(value)}" for name, value in whom.items() if value]
-    return " ".join(["kvassay gate", *options])

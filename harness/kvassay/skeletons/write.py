@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, get_args
 from ..errors import KvassayError
 from ..suggest import did_you_mean
 
-Kind = Literal["python", "c", "cpp", "rust", "wasm"]
+Kind = Literal["python", "c", "cpp", "rust", "wasm", "foreign"]
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 _NAME: Final = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 
@@ -27,10 +27,13 @@ class File:
     what: str
 
 
+#: Kinds that are Python packages: nothing is built.
+_PACKAGES: Final[tuple[Kind, ...]] = ("python", "foreign")
+_PROJECT: Final = File("python/pyproject.toml.j2", "the package, with its entry point")
 _SOURCES: Final[Mapping[Kind, Mapping[str, File]]] = {
     "python": {
         "{module}.py": File("python/backend.py.j2", "the backend: its class and its kernels"),
-        "pyproject.toml": File("python/pyproject.toml.j2", "the package, with its entry point"),
+        "pyproject.toml": _PROJECT,
     },
     "c": {"{module}.c": File("c/kernels.c.j2", "the kernels")},
     "cpp": {"{module}.cpp": File("cpp/kernels.cpp.j2", "the kernels")},
@@ -40,6 +43,10 @@ _SOURCES: Final[Mapping[Kind, Mapping[str, File]]] = {
         "Cargo.toml": File("rust/Cargo.toml.j2", "the crate"),
     },
     "wasm": {"{module}.c": File("wasm/module.c.j2", "the kernels")},
+    "foreign": {
+        "{module}.py": File("foreign/backend.py.j2", "the backend: its format, codec and cache"),
+        "pyproject.toml": _PROJECT,
+    },
 }
 _BUILD: Final = {"build.py": File("common/build.py.j2", "builds it")}
 _COMMON: Final = {
@@ -51,7 +58,7 @@ _COMMON: Final = {
 
 def files_of(kind: Kind) -> dict[str, File]:
     """The files of a skeleton by their paths, in which `{module}` stands for the module's name."""
-    built = {} if kind == "python" else _BUILD
+    built = {} if kind in _PACKAGES else _BUILD
     return {**_SOURCES[kind], **built, **_COMMON}
 
 
@@ -94,10 +101,7 @@ def _facts(name: str, kind: Kind) -> dict[str, Any]:
     module = name.replace("-", "_")
     class_name = "".join(part.capitalize() for part in name.split("-"))
     artefact = f"{module}.{'wasm' if kind == 'wasm' else 'so'}"
-    doors = {
-        "python": f"--backend {module}:{class_name}",
-        "wasm": f"--wasm {artefact}",
-    }
+    door = f"--{'wasm' if kind == 'wasm' else 'library'} {artefact}"
     files = [(pattern.format(module=module), file.what) for pattern, file in files_of(kind).items()]
     return {
         "name": name,
@@ -105,6 +109,9 @@ def _facts(name: str, kind: Kind) -> dict[str, Any]:
         "class_name": class_name,
         "kind": kind,
         "artefact": artefact,
-        "door": doors.get(kind, f"--library {artefact}"),
+        "package": kind in _PACKAGES,
+        "door": f"--backend {module}:{class_name}" if kind in _PACKAGES else door,
+        # a format of one's own is judged as it is; what stores fp16 is a baseline
+        "asked": "" if kind == "foreign" else " --preset fp16 --judge-named",
         "files": files,
     }

@@ -109,7 +109,7 @@ def test_the_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
 
     monkeypatch.setattr(allocating, "measured", measured)
     monkeypatch.setattr(allocating, "layers_of", lambda model: LAYERS)
-    assert run(["allocate", "--bits", "3", "--json", "--results", "a.jsonl"]) == 0
+    assert run(["allocate", "--bits", "3", "--json", "--answers", "a.jsonl"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["allocations"][0]["arm"] == allocate(LOSSES, 3.0).arm
     names = ["manual", "textwrap"]

@@ -149,7 +149,7 @@ class Given:
 def texts(monkeypatch: pytest.MonkeyPatch, model: Model, learn: Capture) -> None:
     monkeypatch.setattr(forward, "passage", Given)
     monkeypatch.setattr(forward, "_to_learn_from", lambda model: learn)
-    monkeypatch.setattr(running, "_loaded", lambda name: model)
+    monkeypatch.setattr(running, "loaded", lambda name: model)
 
 
 ARMS = [parse_arm(text) for text in ("fp16", "turbo:4/turbo:4", "turbo:2/turbo:2")]

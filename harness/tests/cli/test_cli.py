@@ -21,7 +21,7 @@ from kvassay.protocol import Availability
 from kvassay.records import Record, read_records
 from kvassay.running import targets
 from kvassay.running.runner import Summary
-from kvassay.suite import Request, Target, Task
+from kvassay.suite import Request, Target, Task, get_suite
 
 Capture = pytest.CaptureFixture[str]
 SHAPE = ("--layers", "30", "--kv-heads", "8", "--head-dim", "128")
@@ -106,7 +106,7 @@ def test_a_gate_that_rejects_says_by_which_rule_and_how_to_repeat_it(
 ) -> None:
     bad = make("parity.mismatches", 7.0, subject="turbo:3 d64", reproduce="kvassay parity --x")
     use(monkeypatch, *suites_of([*good_records(), bad]))
-    assert run(["gate", *ASKED, "--json", "r.jsonl", "--report", "r.html", "--quiet"]) == 1
+    assert run(["gate", *ASKED, "--records", "r.jsonl", "--report", "r.html", "--quiet"]) == 1
     captured = capsys.readouterr()
     assert captured.err == ""
     assert "parity.mismatches sum <= 0 values: Same bits as the reference" in captured.out
@@ -151,7 +151,7 @@ def test_a_suite_alone_is_judged_by_its_rules(
 ) -> None:
     suites = suites_of(good_records())
     use(monkeypatch, *suites)
-    assert run(["parity", *ASKED, "--json", "p.jsonl"]) == 0
+    assert run(["parity", *ASKED, "--records", "p.jsonl"]) == 0
     assert "PASS (scope default, only the rules of parity)" in capsys.readouterr().out
     asked = {suite.name: suite.request for suite in suites if suite.request}
     assert list(asked) == ["parity"]
@@ -261,6 +261,16 @@ def test_bad_usage_is_one_line_and_two(
             targets, "providers", lambda: {"native": Provider(scalar=READY, avx512=OLD)}
         )
     assert message in refused(capsys, *arguments)
+
+
+def test_a_task_is_run_again_by_its_label(capsys: Capture) -> None:
+    where = ("--depth", "quick", "--backend", "reference", "--variant", "scalar")
+    request = Request((Target("reference", "scalar"),), ("turbo",), depth="quick")
+    label = get_suite("parity").tasks(request)[0].label
+    assert run(["run", "parity", label, *where]) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    assert json.loads(line)["subject"] == label
+    assert "did you mean" in refused(capsys, "run", "parity", label[:-1], *where)
 
 
 def test_no_command_is_bad_usage_and_shows_the_commands(capsys: Capture) -> None:

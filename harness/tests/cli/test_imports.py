@@ -23,11 +23,13 @@ from kvassay.presets import PRESETS
 from kvassay.skeletons.write import KINDS
 from kvassay.streams import codec_names
 from kvassay.vector_codec import codecs
+from kvassay_backends.variants import names as variants
 
 SLOW: Final = (
     *("numpy", "scipy", "matplotlib", "gguf", "tokenizers", "safetensors", "ml_dtypes", "psutil"),
     *("jinja2", "cffi", "pytest", "hypothesis", "wasmtime", "onnxruntime", "torch", "distributed"),
-    *("transformers", "playwright", "multiprocessing", "asyncio", "kvassay_backends"),
+    *("transformers", "playwright", "multiprocessing", "asyncio", "kvassay_backends.native"),
+    *("kvassay_backends.reference", "kvassay_backends.wasm"),
     *("kvassay.registry", "kvassay.protocol", "kvassay.running.runner"),
 )
 #: Runs a program, then says which modules of those given it imported: the last line it prints.
@@ -65,6 +67,7 @@ OFFERED: Final[dict[tuple[str, ...], tuple[str, ...]]] = {
     ("capture", "x", "--model"): (*INSTALLABLE, *TINY),
     ("parity", "--backend"): plugins.names(plugins.BACKENDS),
     ("gate", "--suite"): plugins.names(plugins.SUITES),
+    ("gate", "--variant"): variants,
 }
 
 
@@ -104,6 +107,10 @@ def test_names_are_offered_and_nothing_slow_is_imported() -> None:
     assert not slow
     wanted = [(f"after {' '.join(words)}".strip(), *names) for words, names in OFFERED.items()]
     assert lines == [line for lines in wanted for line in lines]
+
+
+def test_every_variant_of_every_backend_is_offered() -> None:
+    assert {variant for found in kvassay.backends().values() for variant in found} <= {*variants}
 
 
 def test_what_is_slow_is_seen() -> None:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 from judging_tools import tell, verdict_of
@@ -13,8 +14,11 @@ from planted.kit import Probe
 from skeleton_tools import make_skeleton
 
 import kvassay
+from kvassay import vector_codec
+from kvassay.backend.own_formats import OwnFormatBackend
 from kvassay.cli import run
 from kvassay.skeletons.write import KINDS, Kind, files_of, write_skeleton
+from kvassay.spec import Spec
 from kvassay.suite import Target
 
 #: What the gate asks of each in seconds: bits of pages, a whole life, identities, faults, memory.
@@ -25,11 +29,16 @@ PROBES = (
 )
 
 
-@pytest.fixture(params=KINDS)
+#: Kinds that store this project's formats.
+CACHES = tuple(kind for kind in KINDS if kind != "foreign")
+
+
+@pytest.fixture(params=CACHES)
 def backend(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setenv("KVASSAY_REPLAY_DIR", str(tmp_path))
-    monkeypatch.syspath_prepend(tmp_path / "mine")
-    return make_skeleton(tmp_path / "mine", request.param)
+    name = make_skeleton(tmp_path / "mine", request.param)
+    monkeypatch.syspath_prepend(tmp_path / "mine")  # a folder that is there: a miss is remembered
+    return name
 
 
 def test_each_kind_is_built_and_passes(backend: str) -> None:
@@ -49,10 +58,34 @@ def test_each_kind_is_built_and_passes(backend: str) -> None:
     assert "fp16 only" in refused.reason
 
 
+def test_a_format_of_its_own_is_sound_and_its_bits_are_right_at_every_head_dim(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vector_codec, "_registered", {})
+    name = make_skeleton(tmp_path / "mine", "foreign")
+    monkeypatch.syspath_prepend(tmp_path / "mine")
+    verdict = verdict_of(
+        Target(name, "python"), Probe("foreign", "arithmetic|layer|tiny"), preset="int8"
+    )
+    assert not verdict.named("reject"), tell(verdict)
+    (shapes,) = [o for o in verdict.outcomes if o.rule.name == "foreign.shapes_refused"]
+    assert not any("refused" in record.detail for record in shapes.records)
+    backend = kvassay.load(name)
+    assert isinstance(backend, OwnFormatBackend)
+    for d in range(16, 272, 16):
+        cache = backend.prepare_own("int8", Spec(layers=1, kv_heads=2, query_heads=2, head_dim=d))
+        x = np.ones((3, 2, d), np.float32)
+        cache.append(0, x, x)
+        assert 8 * cache.stored_bytes == backend.formats["int8"].bits * 2 * x.size
+    assert not backend.supports_own(
+        "int8", Spec(layers=1, kv_heads=2, query_heads=2, head_dim=64)
+    ).reason
+
+
 def test_the_skeletons_sources_are_short(tmp_path: Path) -> None:
-    for kind, limit in (("c", 150), ("cpp", 151), ("python", 150)):
+    for kind, limit in (("c", 150), ("cpp", 151), ("python", 150), ("foreign", 110)):
         write_skeleton("mine", kind, tmp_path / kind)
-        source = tmp_path / kind / f"mine.{'py' if kind == 'python' else kind}"
+        source = tmp_path / kind / f"mine.{'py' if kind in ('python', 'foreign') else kind}"
         assert len(source.read_text(encoding="utf-8").splitlines()) < limit, kind
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import re
+import time
 from collections.abc import Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +16,8 @@ from synthetic import task
 
 from kvassay.arms.outcome import Outcome
 from kvassay.cli import allocate, run
-from kvassay.cli.parts import progress
+from kvassay.cli.parts import forecast, progress
+from kvassay.cli.parts.forecast import Evenly, Expected
 from kvassay.cli.parts.progress import counting, tracking, watching
 from kvassay.running.runner import Answer
 
@@ -26,7 +29,9 @@ LONG = "a label that is longer than any line can be " * 3
 def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """The time that plain lines go by."""
     found = SimpleNamespace(now=100.0)
-    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: found.now))
+    for module in (progress, forecast):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: found.now))
+    monkeypatch.setattr(progress, "_BEAT", 1e6)
     return found
 
 
@@ -46,7 +51,7 @@ def test_a_pipe_gets_the_last_state(interrupted: bool) -> None:
     stream = io.StringIO()
     tasks = [task("measure"), task("measure"), task("measure")]
     try:
-        with watching(tasks, Console(file=stream, width=80), quiet=False) as watch:
+        with watching(tasks, Console(file=stream, width=80), quiet=False, jobs=2) as watch:
             assert watch is not None
             watch.done(tasks[0], Answer())
             watch.done(tasks[1], Answer(error="boom"))
@@ -55,38 +60,95 @@ def test_a_pipe_gets_the_last_state(interrupted: bool) -> None:
     except KeyboardInterrupt:
         pass
     first, failure, last = lines_of(stream)
-    assert first == "3 tasks"
+    assert first == "3 tasks, about 2 s"
     assert failure.endswith("measure (reference/scalar): boom")
     assert last == "2/3 done, 1 failed"
 
 
-def test_a_pipe_hears_how_long_the_rest_takes_at_the_speed_so_far(clock: SimpleNamespace) -> None:
+def test_a_pipe_hears_how_long_the_rest_takes(clock: SimpleNamespace) -> None:
     stream = io.StringIO()
-    tasks = [task("measure", weight=weight) for weight in (1.0, 1.0, 6.0)]
-    with watching(tasks, Console(file=stream, width=80), quiet=False) as watch:
+    tasks = [task("measure", weight=weight) for weight in (10.0, 10.0, 60.0)]
+    with watching(tasks, Console(file=stream, width=80), quiet=False, jobs=2) as watch:
         assert watch is not None
         clock.now += 11
-        watch.running(tasks)  # nothing has ended: nobody knows
-        watch.done(tasks[0], Answer())
+        watch.running(tasks[:2])
+        watch.done(tasks[0], Answer(seconds=30.0))
         clock.now += 9
         watch.running(tasks[1:])  # too soon to say more
-        watch.done(tasks[1], Answer())
+        watch.done(tasks[1], Answer(seconds=30.0))
         clock.now += 10
+        watch.running(tasks[2:])
+        clock.now += 20
+        watch.running(tasks[2:])  # the same as before, and not long ago
+        clock.now += 6
         watch.running(tasks[2:])
     name = "quality: measure (reference/scalar)"
     assert lines_of(stream) == [
-        "3 tasks",
-        f"0/3 done: {name}, {name}, {name}",
-        f"2/3 done, about 90 s left: {name}",
+        "3 tasks, about 40 s",
+        f"0/3 done, about 40 s left: {name}, {name}",
+        f"2/3 done, about 65 s left: {name}",
+        f"2/3 done, about 52 s left: {name}",
         "2/3 done",
     ]
+
+
+def test_an_estimate_is_never_wild() -> None:
+    """At the speed of the first short tasks, which start a process, this run took two hours."""
+    short = [task("measure", weight=0.1) for _ in range(20)]
+    long = [task("measure", weight=10.0) for _ in range(30)]
+    found = Expected([*short, *long], jobs=2)
+    assert found.left() == pytest.approx(151.0)
+    for one in short:
+        found.end(one, 0.5)
+    assert 150 < found.left() < 2 * 151
+    for one in long:
+        found.end(one, 10.0)
+    assert found.left() == pytest.approx(0.0)
+
+
+def test_an_estimate_knows_suites_and_who_runs_alone() -> None:
+    slow, fast = task("measure", weight=10.0), task("measure", weight=10.0)
+    other = replace(slow, suite="memory")
+    alone = replace(other, alone=True)
+    found = Expected([slow, fast, other, alone], jobs=2)
+    assert found.left() == pytest.approx(25.0)
+    found.end(slow, 50.0)
+    assert found.left() == pytest.approx(10 * 3 / 2 + 10 / 2 + 10)
+    found.running([fast, other, alone, slow])
+    assert found.left() == pytest.approx(10 * 3 / 4 + 10 / 4 + 10)
+
+
+def test_nobody_knows_how_long_equal_pieces_take_before_one_has_ended(
+    clock: SimpleNamespace,
+) -> None:
+    found = Evenly(4)
+    assert found.left() is None
+    clock.now += 30
+    found.end()
+    assert found.left() == 90
+
+
+def test_a_piece_that_takes_long_is_heard_of(
+    monkeypatch: pytest.MonkeyPatch, clock: SimpleNamespace
+) -> None:
+    """Until then a pipe heard nothing of `allocate --jobs 2` for minutes."""
+    monkeypatch.setattr(progress, "_BEAT", 0.001)
+    stream = io.StringIO()
+    with counting(3, "arms", Console(file=stream, width=80)) as ended:
+        clock.now += 26
+        for _ in range(10_000):
+            if len(lines_of(stream)) > 1:
+                break
+            time.sleep(0.001)
+        ended("a")
+    assert lines_of(stream) == ["3 arms", "0/3 done", "1/3 done"]
 
 
 @pytest.mark.parametrize(
     ("seconds", "words"), [(0.2, "1 s"), (119, "119 s"), (121, "2 min"), (7300, "2 h")]
 )
 def test_lengths_of_time(seconds: float, words: str) -> None:
-    assert progress._in_words(seconds) == words
+    assert progress.in_words(seconds) == words
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -98,7 +160,7 @@ def test_the_bar_keeps_its_times(width: int) -> None:
     frames = [line for line in lines_of(stream) if "1/3" in line]
     assert frames
     for frame in frames:
-        assert re.search(r" 33 %.*\d+:\d\d:\d\d +left +(\d+:\d\d:\d\d|-:--:--) +a lab", frame)
+        assert re.search(r" 33 %.*\d+:\d\d:\d\d +(about \d+ s|\?) left +a lab", frame)
         assert len(re.sub(r"\x1b\[[^a-zA-Z]*[a-zA-Z]", "", frame)) <= width
 
 

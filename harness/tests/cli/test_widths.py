@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -18,6 +19,7 @@ from kvassay.cli.parts.plain_table import PlainTable
 from kvassay.cli.parts.tables import print_judgement, print_variants
 from kvassay.judging.gate import Judgement, judge
 from kvassay.judging.rules import rulebook
+from kvassay.judging.wording import figure
 from kvassay.protocol import Availability
 
 WIDTHS = (60, 80, 120)
@@ -118,6 +120,44 @@ def test_a_pipe_heeds_columns(monkeypatch: pytest.MonkeyPatch, asked: str, width
     monkeypatch.setenv("COLUMNS", asked)
     monkeypatch.setattr("sys.stdout", io.StringIO())
     assert terminal.output().width == width
+
+
+def test_what_repeats_several_records_stands_once() -> None:
+    bad = [
+        make("correctness.identity_accepted", 7.0, subject=f"case {n}", reproduce=again)
+        for n, again in enumerate(("kvassay run a:b", "kvassay run a:b", "kvassay run c:d"))
+    ]
+    lines = rendered(judge([*good_records(), *bad], question()), 120)
+    found = [line.strip() for line in lines if line.strip().startswith(("again:", "reference/sca"))]
+    assert [line for line in found if "again" in line or "case" in line] == [
+        "reference/scalar turbo case 0: 7 u, n = 10",
+        "reference/scalar turbo case 1: 7 u, n = 10",
+        "again: kvassay run a:b",
+        "reference/scalar turbo case 2: 7 u, n = 10",
+        "again: kvassay run c:d",
+    ]
+
+
+def test_a_figure_has_the_digits_that_its_bound_needs() -> None:
+    """0.97999 stood beside `>= 0.98` as 0.98, and was rejected."""
+    rule = rulebook().rule("retrieval.recall")
+    assert figure(0.979999, rule) == "0.979999"
+    assert figure(0.98 - 1e-12, rule) == f"{0.98 - 1e-12:.17g}"
+    assert [figure(0.979999), figure(0.98, rule), figure(0.5, rule)] == ["0.98", "0.98", "0.5"]
+    bad = make("quality.tiny_top1", 0.8999999, subject="seed", stage="tiny transformer")
+    judgement = judge([*good_records(), bad], question())
+    lines = "\n".join(rendered(judgement, 120))
+    assert lines.count("0.8999999") == 2  # in the table, and below it
+
+
+def test_one_rule_is_a_rule_and_not_some() -> None:
+    judgement = judged()
+    silent = {*judgement.verdicts[0].named("does not apply")}
+    silent |= {*judgement.verdicts[0].named("outside scope")}
+    kept = [rule for rule in judgement.rules if rule.name not in silent]
+    (one, *_) = (rule for rule in judgement.rules if rule.name in silent)
+    said = rendered(replace(judgement, rules=(*kept, one)), 120)
+    assert "1 rule does not apply or is out of scope (-v shows it)" in said
 
 
 def test_growth_is_a_factor_where_percents_say_nothing() -> None:

@@ -168,15 +168,15 @@ def test_a_link_to_what_a_process_has_open_is_no_name(tmp_path: Path) -> None:
 def test_outputs_are_checked_before_and_change_nothing(tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     kept.write_bytes(b"kept")
-    check_outputs({"--json": tmp_path / "new", "--report": kept, "--junit": None})
+    check_outputs({"--records": tmp_path / "new", "--report": kept, "--junit": None})
     assert [entry.name for entry in tmp_path.iterdir()] == ["kept"]
-    with pytest.raises(WriteError, match="cannot write --json"):
-        check_outputs({"--json": tmp_path / "none" / "x"})
+    with pytest.raises(WriteError, match="cannot write --records"):
+        check_outputs({"--records": tmp_path / "none" / "x"})
     with pytest.raises(InputError, match="not the path"):
-        check_outputs({"--json": "a\0b"})
-    with pytest.raises(KvassayError, match=r"--report .* over --json"):
-        check_outputs({"--json": tmp_path / "a", "--report": tmp_path / "." / "a"})
-    check_outputs({"--json": os.devnull, "--report": os.devnull})
+        check_outputs({"--records": "a\0b"})
+    with pytest.raises(KvassayError, match=r"--report .* over --records"):
+        check_outputs({"--records": tmp_path / "a", "--report": tmp_path / "." / "a"})
+    check_outputs({"--records": os.devnull, "--report": os.devnull})
 
 
 @pytest.fixture
@@ -198,7 +198,7 @@ def judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ["gate", "--from", "r.jsonl", "--report", "r.jsonl"],
         ["gate", "--from", "link", "--junit", "r.jsonl"],
         ["gate", "--from", "r.jsonl", "--markdown", "./link"],
-        ["gate", "--backend", "reference", "--baseline", "r.jsonl", "--json", "r.jsonl"],
+        ["gate", "--backend", "reference", "--baseline", "r.jsonl", "--records", "r.jsonl"],
         ["compare", "r.jsonl", "r.jsonl", "--report", "r.jsonl"],
     ],
 )
@@ -213,14 +213,14 @@ def test_evidence_is_not_written_over(judged: Path, capsys: Capture, arguments: 
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["gate", "--backend", "reference", "--json", "."],
-        ["gate", "--backend", "reference", "--json", "none/r.jsonl"],
+        ["gate", "--backend", "reference", "--records", "."],
+        ["gate", "--backend", "reference", "--records", "none/r.jsonl"],
         ["gate", "--backend", "reference", "--report", "."],
         ["gate", "--backend", "reference", "--junit", "none/j.xml"],
         ["gate", "--backend", "reference", "--markdown", "none/s.md"],
         ["gate", "--backend", "reference", "--answers", "none/a.jsonl"],
-        ["parity", "--backend", "reference", "--json", "."],
-        ["conformance", "kvassay_backends.reference:ReferenceBackend", "--json", "."],
+        ["parity", "--backend", "reference", "--records", "."],
+        ["conformance", "kvassay_backends.reference:ReferenceBackend", "--records", "."],
         ["gate", "--from", "r.jsonl", "--report", "none/r.html"],
         ["certify", "r.jsonl", "--by", "me", "--out", "."],
         ["compare", "r.jsonl", "r.jsonl", "--report", "none/c.html"],
@@ -228,8 +228,8 @@ def test_evidence_is_not_written_over(judged: Path, capsys: Capture, arguments: 
         ["capture", ".", "--model", "tiny-gqa"],
         ["codecs", "--plot", "none/p.html"],
         ["arms", "--plot", "none/p.html"],
-        ["arms", "--results", "none/r.jsonl"],
-        ["allocate", "--results", "."],
+        ["arms", "--answers", "none/r.jsonl"],
+        ["allocate", "--answers", "."],
     ],
 )
 def test_an_output_that_cannot_be_written_is_refused_before_anything_is_measured(

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 from hypothesis import Phase
 
@@ -43,3 +47,18 @@ def test_a_sound_wrapper_passes() -> None:
     (record,) = measure("planted.sharing:Sharing", "scalar", 30, 20)
     assert record.value == 0, record.detail
     assert record.comparisons > 300
+
+
+#: Hypothesis makes its folder once a process, so each look takes one.
+LOOK = """
+from kvassay_suites.correctness.lifecycle import measure
+{}
+measure.measure("reference", "scalar", 3, 10)
+"""
+
+
+@pytest.mark.parametrize("planted", ["", "measure.set_hypothesis_home_dir = lambda folder: None"])
+def test_nothing_is_left_where_one_works(planted: str, tmp_path: Path) -> None:
+    """Hypothesis makes a folder in the one that it runs in, unless it is told of another."""
+    subprocess.run([sys.executable, "-c", LOOK.format(planted)], cwd=tmp_path, check=True)
+    assert [path.name for path in tmp_path.iterdir()] == [".hypothesis"] * bool(planted)

@@ -62,6 +62,8 @@ EXPECTED = {
     "foreign.chunking": ("max", None, 1),
     "foreign.stored_bits": ("max", None, 1.05),
     "foreign.shapes_refused": ("sum", None, 0),
+    "foreign.misplaced": ("sum", None, 0.0),
+    "foreign.exact_zeros": ("sum", None, 0.0),
     "foreign.tiny_top1": ("min", 0.9, None),
     "foreign.tiny_logit_drift": ("max", None, 0.25),
     "foreign.next_token_kl": ("max", None, 0.1),

@@ -98,7 +98,7 @@ def test_every_gate_step_runs_as_it_stands(path: Path, tmp_path: Path) -> None:
         done = run("bash", "-c", f"cd {shlex.quote(str(ROOT))} && {command}", **env)
         assert done.returncode == 0, done.stderr
         gate = done.stdout.splitlines()[-1]
-        assert f"gate --json {tmp_path}/results.jsonl" in gate
+        assert f"gate --records {tmp_path}/results.jsonl" in gate
         assert "--baseline base.jsonl --backend mine" in gate
 
 

@@ -19,9 +19,9 @@ from kvassay.report import render, write_report
 from kvassay.report.matrix import Matrix
 from kvassay.report.plots import Plot, plots
 from kvassay.report.view import Coverage, View
+from kvassay.running.again import command
 from kvassay.running.machine import availability_records, machine_record
 from kvassay.running.resuming import digest, done_record
-from kvassay.running.runner import command
 from kvassay.suite import Target, Task
 
 VOID = {"meta", "br", "hr", "img", "link", "input"}

@@ -89,14 +89,14 @@ def test_a_gate_with_a_worker_killed_in_the_middle_gives_the_same_verdict(
     gate = ["gate", "--backend", "native", "--variant", "scalar", "--preset", "turbo", "--quiet"]
     gate += ["--suite", "correctness", "--suite", "parity", "--depth", "quick"]
     # One thread in numpy everywhere, as each worker of dask has: sums round otherwise with two.
-    assert cli([*gate, "--jobs", str(cores()), "--json", "here.jsonl"]) == 0
+    assert cli([*gate, "--jobs", str(cores()), "--records", "here.jsonl"]) == 0
     alone = capsys.readouterr().out.replace("here.jsonl", "")
     with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as local:
         victim = next(iter(local.workers.values())).process.pid
         killer = Thread(target=kill_after, args=(victim, Path("answers.jsonl"), 20))
         killer.start()
         there = [*gate, "--dask", local.scheduler_address, "--answers", "answers.jsonl"]
-        assert cli([*there, "--json", "there.jsonl"]) == 0
+        assert cli([*there, "--records", "there.jsonl"]) == 0
         killer.join()
         assert victim not in [worker.process.pid for worker in local.workers.values()]
     assert capsys.readouterr().out.replace("there.jsonl", "") == alone

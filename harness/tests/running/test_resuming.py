@@ -133,7 +133,7 @@ def test_the_build_that_was_measured_is_told() -> None:
 COMMAND = [
     *(sys.executable, "-c", "from kvassay.cli import main; main()", "gate", "--suite", "parity"),
     *("--backend", "native", "--variant", "scalar", "--preset", "turbo", "--depth", "quick"),
-    *("--jobs", "1", "--json", "results.jsonl"),
+    *("--jobs", "1", "--records", "results.jsonl"),
 ]
 
 

@@ -14,10 +14,12 @@ from typing import Any
 import pytest
 from synthetic import PRESET, TARGET, FakeSuite, good_records, make, question, task
 
-from kvassay.errors import KvassayError
+from kvassay.errors import KvassayError, UnknownBackendError
 from kvassay.judging.gate import judge
 from kvassay.records import Record
-from kvassay.running.runner import Answer, Summary, collect_tasks, command, plan_tasks, run
+from kvassay.running import again
+from kvassay.running.again import command, labelled
+from kvassay.running.runner import Answer, Summary, collect_tasks, plan_tasks, run
 from kvassay.running.workers import IsolatedPool, WorkerDied
 from kvassay.suite import Request, Suite, Target, Task
 
@@ -301,7 +303,23 @@ def test_commands_are_safe_for_a_shell() -> None:
     assert command(one) == """kvassay run synthetic:fail '{"message": "it'"'"'s; rm"}'"""
 
 
-def test_a_command_too_long_for_a_reader_names_the_suite() -> None:
-    assert command(task("fail", message="x" * 5000)) == (
-        "kvassay gate --suite quality --preset turbo --backend reference --variant scalar"
-    )
+LONG = replace(task("fail", message="x" * 5000), label="a long one")
+AGAIN = (
+    f"kvassay run quality '{LONG.label}' --depth full --preset turbo --backend reference "
+    "--variant scalar"
+)
+
+
+def test_a_command_too_long_for_a_reader_names_suite_depth_and_task() -> None:
+    assert command(LONG, "full") == AGAIN
+    records, _ = gather([LONG], jobs=1, depth="full")
+    assert [r.reproduce for r in records if r.check == "run.errors" and r.value] == [AGAIN]
+
+
+def test_what_it_names_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, two = replace(LONG, label="a"), replace(LONG, label="a", preset="kivi")
+    monkeypatch.setattr(again, "get_suite", lambda name: FakeSuite(name, [one, two]))
+    assert labelled("quality", "a", REQUEST, PRESET) is one
+    assert labelled("quality", "a", REQUEST, "kivi") is two
+    with pytest.raises(UnknownBackendError, match=r"suite quality has no task 'aa'.*'a'"):
+        labelled("quality", "aa", REQUEST, PRESET)

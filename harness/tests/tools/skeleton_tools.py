@@ -21,8 +21,8 @@ def make_skeleton(folder: Path, kind: str) -> str:
     if kind == "rust" and shutil.which("cargo") is None:
         pytest.skip("not built: cargo not found, so no backend in Rust was gated")
     write_skeleton(name, kind, folder)
-    if kind == "python":
-        return f"mine_python:{'MinePython'}"
+    if kind in ("python", "foreign"):
+        return f"mine_{kind}:Mine{kind.capitalize()}"
     command = [sys.executable, str(folder / "build.py")]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -37,9 +37,9 @@ def make(check: str, value: float, *, n: int = 10, **fields: Any) -> Record:
     return Record(check=check, value=value, comparisons=n, **{**plain, **fields})
 
 
-def declared(exact: bool = True, wasm: bool = False) -> Record:
+def declared(exact: bool = True, wasm: bool = False, returned: bool = False) -> Record:
     """What the runner records about TARGET."""
-    evidence = {"linear_memory": wasm, "shipped": True}
+    evidence = {"linear_memory": wasm, "shipped": True, "returns": returned}
     detail = {"exact": exact, "bound": None, "evidence": evidence}
     return make("run.target", 1.0, stage="", preset="", detail=detail)
 
@@ -63,7 +63,7 @@ def bad_values(rule: Rule) -> list[float]:
 
 def preset_for(rule: Rule) -> str:
     """A preset that the rule concerns."""
-    if "foreign" in rule.requires:
+    if {"foreign", "returned"} & set(rule.requires):
         return FOREIGN
     return STORED if "stored" in rule.requires else PRESET
 
@@ -74,13 +74,15 @@ def good_records(
     wasm: bool = False,
     stored: bool = False,
     foreign: bool = False,
+    returned: bool = False,
 ) -> list[Record]:
     """Records that pass every rule of a scope, with all required stages."""
-    preset = FOREIGN if foreign else STORED if stored else PRESET
-    records = [declared(exact, wasm)]
+    preset = FOREIGN if foreign or returned else STORED if stored else PRESET
+    records = [declared(exact, wasm, returned)]
     for rule in rulebook().rules:
         wanted = {"exact": exact, "bounded": not exact, "quantized": True, "scaled": True}
-        wanted.update(stored=stored, foreign=foreign, wasm=wasm, native=not wasm)
+        wanted.update(stored=stored, foreign=foreign or returned, wasm=wasm, native=not wasm)
+        wanted.update(returned=returned, declared=not returned)
         wanted.update(shipped=True, built=True, baseline=True, tensors=True)
         if rule.in_scope(scope) and all(wanted[name] for name in rule.requires):
             value = good_value(rule)
@@ -93,7 +95,7 @@ def good_records(
 
 def kind_for(rule: Rule) -> dict[str, bool]:
     """What `good_records` must be told to be judged by this rule."""
-    kinds = {name: name in rule.requires for name in ("wasm", "stored", "foreign")}
+    kinds = {name: name in rule.requires for name in ("wasm", "stored", "foreign", "returned")}
     return {"exact": "bounded" not in rule.requires, **kinds}
 
 

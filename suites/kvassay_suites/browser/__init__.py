@@ -17,7 +17,7 @@ SCOPE: Final = "browser"
 STAGE: Final = "browser"
 #: Groups of engines that are measured together: what one browser lacks another may have.
 GROUPS: Final = ("browsers", "node")
-_FUNCTIONS: Final = {"parity": 30.0, "sessions": 15.0, "speed": 15.0}
+_FUNCTIONS: Final = {"parity": 30.0, "sessions": 5.0, "speed": 10.0}
 
 
 class BrowserSuite(Suite):

@@ -28,6 +28,7 @@ _BROWSER_STAGE: Final = "browser"
 #: Node is no browser: what runs there counts for the stages before.
 _NODE_STAGES: Final = {"scalar": "scalar WASM"}
 _NODE_STAGE: Final = "SIMD128"
+_GROWTHS: Final = "growths after the first session"
 #: Engines whose compiler is V8, as the promise on speed names them.
 _TIMED: Final = ("chromium", "node")
 
@@ -176,7 +177,7 @@ def measure_sessions(
     visit, records = Visit(backend, variant, group), []
     for ready in visit.engines():
         found = sessions.run(ready.backend, sessions.SESSIONS[depth])
-        growth = ("wasm.growth_events", ready, found.growths, "growths", found.sessions - 1)
+        growth = ("wasm.growth_events", ready, found.growths, _GROWTHS, found.sessions - 1)
         records += [
             visit.record(*growth, **found.detail),
             visit.record("browser.memory_bytes", ready, found.bytes, "bytes", found.sessions),
@@ -185,7 +186,7 @@ def measure_sessions(
                 "outputs of the last session",
             ),
         ]
-    return [*records, *visit.missing("wasm.growth_events", "growths")]
+    return [*records, *visit.missing("wasm.growth_events", _GROWTHS)]
 
 
 def measure_speed(

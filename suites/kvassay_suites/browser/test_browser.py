@@ -9,6 +9,7 @@ import subprocess
 import urllib.error
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,11 +28,11 @@ from ..golden.measure import compare
 from ..parity.grid import cases, page_cases
 from ..parity.scenario import run_case
 from ..plugin import check_task
-from . import link, measure, sessions, suite
+from . import link, measure, sessions, suite, timing
 from .engines import ENGINES, PAGE, Engine, candidates, running
 from .link import EngineError, EngineFailure, Link
 from .remote import RemoteBackend
-from .timing import Times
+from .timing import Times, Turn
 
 #: With this set, Chromium and Node must be there; else what is missing is skipped with its reason.
 REQUIRED = os.environ.get("KVASSAY_REQUIRE_ENGINES") == "1"
@@ -208,6 +209,37 @@ def test_samples_too_short_or_too_far_apart_are_no_measurement() -> None:
     assert "samples are long enough" in Times(steady[:3], steady, {}).problem
     assert "machine busy" in Times([1, 1, 2, 2, 2], steady, {}).problem
     assert "machine busy" in Times(steady, [1, 1, 2, 2, 2], {}).problem
+
+
+def turns(busy_until: int) -> tuple[Turn, list[int]]:
+    """Turns of a machine that is busy until so many were taken, and how many were."""
+    taken = [0]
+
+    def turn() -> tuple[dict[str, Any], float]:
+        taken[0] += 1
+        ms = 9.0 if taken[0] <= busy_until and taken[0] % 2 else 3.0
+        return {"ms": ms, "repeats": 3, "steps": 60, "refused": False}, 1e-3
+
+    return turn, taken
+
+
+def test_noisy_samples_are_taken_again_later_and_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr("time.sleep", pauses.append)
+    quiet, taken = turns(busy_until=0)
+    found = timing.steady(quiet, 10, 0.1)
+    assert (found.problem, found.ratio, found.detail["given_up"]) == ("", 1.0, [])
+    assert (pauses, taken) == ([0.0], [30])
+    late, taken = turns(busy_until=31)
+    found = timing.steady(late, 10, 0.1)
+    assert (found.problem, found.ratio, len(found.engine)) == ("", 1.0, 20)
+    assert ["machine busy" in said for said in found.detail["given_up"]] == [True]
+    assert pauses[1:] == [0.0, 5.0]
+    never, taken = turns(busy_until=10**6)
+    found = timing.steady(never, 10, 0.1)
+    assert "machine busy" in found.problem
+    assert len(found.engine) == 40
+    assert pauses[3:] == [0.0, 5.0, 20.0]
 
 
 def test_a_sample_of_few_steps_is_refused() -> None:

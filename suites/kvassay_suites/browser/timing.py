@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -29,6 +29,14 @@ _LEAST_SAMPLES: Final = 4
 _STEADY: Final = 1.5
 #: Turns before the first that counts: engines compile hot code again.
 _WARM_UP: Final = 20
+#: How samples of a busy machine are taken again: after how many seconds that it is left alone, and
+#: how many times as many. Steadiness alone decides whether samples count, never their ratio.
+_SITTINGS: Final = ((0.0, 1), (5.0, 2), (20.0, 4))
+
+
+#: One sample in the engine, as its page describes it, and seconds of one here.
+Sample = tuple[dict[str, Any], float]
+Turn = Callable[[], Sample]
 
 
 @dataclass(frozen=True)
@@ -90,7 +98,7 @@ class Times:
         """For the record: every sample in microseconds, and why they say nothing, if so."""
         return {
             **self.detail,
-            "problem": self.problem,
+            "reason": self.problem,
             "engine_us": [round(1e6 * seconds, 1) for seconds in self.engine],
             "wasmtime_us": [round(1e6 * seconds, 1) for seconds in self.own],
         }
@@ -118,7 +126,7 @@ def beside(backend: RemoteBackend, own: Backend, shape: Shape) -> Times:
             _fill(cache, shape)
         expected = here.attend(0, q).tobytes()
 
-        def turn() -> tuple[dict[str, Any], float]:
+        def turn() -> Sample:
             head, (out,) = backend.call(
                 "time", q.tobytes(), cache=there.handle, layer=0, step=step, least=least
             )
@@ -126,9 +134,26 @@ def beside(backend: RemoteBackend, own: Backend, shape: Shape) -> Times:
                 raise EngineError("what was timed in the engine has other bits than here")
             return head, _own_sample(here, q, least)
 
+        return steady(turn, shape.samples, step)
+
+
+def steady(turn: Turn, samples: int, step: float) -> Times:
+    """Samples until they say something, later and longer each time; the last if they never do."""
+    given_up: list[str] = []
+    for pause, longer in _SITTINGS:
+        time.sleep(pause)
         for _ in range(_WARM_UP):
             turn()
-        turns = [turn() for _ in range(shape.samples)]
+        found = _times([turn() for _ in range(longer * samples)], step, given_up)
+        if not found.problem:
+            break
+        given_up.append(found.problem)
+    return found
+
+
+def _times(
+    turns: Sequence[tuple[dict[str, Any], float]], step: float, given_up: list[str]
+) -> Times:
     found = [sample for sample, _ in turns if not sample["refused"]]
     return Times(
         engine=[sample["ms"] / 1e3 / sample["repeats"] for sample in found],
@@ -137,6 +162,7 @@ def beside(backend: RemoteBackend, own: Backend, shape: Shape) -> Times:
             "clock_step_ms": step,
             "least_steps": min((sample["steps"] for sample in found), default=0),
             "refused": len(turns) - len(found),
+            "given_up": [*given_up],
         },
     )
 

@@ -109,7 +109,7 @@ def _task(target: Target, function: str, label: str, stage: str, **arguments: An
         target=target,
         preset=arguments.get("preset", ""),
         stage=stage,
-        weight=1.0 + len(arguments.get("head_dims", ())) / 4,
+        weight=0.1 + len(arguments.get("head_dims", ())) / 4,
     )
 
 

@@ -5,7 +5,7 @@ Runs by its name alone (`kvassay foreign --backend module:Class`); presets are t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from kvassay import registry
@@ -17,18 +17,26 @@ from ..common.specs import MATH, ONE_LAYER
 from ..quality.measured import REAL, TINY
 
 SUITE: Final = "foreign"
-#: Function, stage and seconds by what it measures.
+#: Stage and seconds by the function that measures.
 _PARTS: Final = {
-    "arithmetic": (MATH, 4.0),
-    "one_layer": (ONE_LAYER, 2.0),
-    "tiny_transformers": (TINY, 4.0),
-    "model": (REAL, 60.0),
+    "measure:arithmetic": (MATH, 4.0),
+    "measure:one_layer": (ONE_LAYER, 2.0),
+    "measure:tiny_transformers": (TINY, 4.0),
+    "measure:model": (REAL, 60.0),
+}
+#: The same of what hands back what it holds: no codec is declared to hold its arithmetic to.
+_RETURNED: Final = {
+    "returned:placed": (MATH, 6.0),
+    "returned:held": (MATH, 10.0),
+    "returned:one_layer": (ONE_LAYER, 2.0),
+    "measure:tiny_transformers": (TINY, 6.0),
+    "measure:model": (REAL, 90.0),
 }
 _TOKENS: Final = {"quick": 320, "default": 1024, "full": 1024}
 
 
 class ForeignSuite(Suite):
-    """Four tasks a target and format."""
+    """Four or five tasks a target and format."""
 
     name = SUITE
     judges = "formats"
@@ -45,7 +53,8 @@ class ForeignSuite(Suite):
                     raise KvassayError(
                         f"{target.backend}: no format {name!r}; it has {', '.join(known)}"
                     )
-                tasks += _tasks(target, name, request)
+                parts = _PARTS if known[name].keys else _RETURNED
+                tasks += _tasks(target, name, parts, request)
         return tasks
 
 
@@ -60,15 +69,17 @@ def own(target: Target) -> OwnFormatBackend:
     return backend
 
 
-def _tasks(target: Target, name: str, request: Request) -> list[Task]:
+def _tasks(
+    target: Target, name: str, parts: Mapping[str, tuple[str, float]], request: Request
+) -> list[Task]:
     more: dict[str, dict[str, Any]] = {
-        "model": {"model": request.model, "tokens": _TOKENS[request.depth]}
+        "measure:model": {"model": request.model, "tokens": _TOKENS[request.depth]}
     }
     return [
         Task(
             suite=SUITE,
-            label=f"{part.replace('_', ' ')} {name}",
-            function=f"kvassay_suites.foreign.measure:{part}",
+            label=f"{part.partition(':')[2].replace('_', ' ')} {name}",
+            function=f"{__name__}.{part}",
             arguments={
                 "backend": target.backend,
                 "variant": target.variant,
@@ -80,7 +91,7 @@ def _tasks(target: Target, name: str, request: Request) -> list[Task]:
             stage=stage,
             weight=weight,
         )
-        for part, (stage, weight) in _PARTS.items()
+        for part, (stage, weight) in parts.items()
     ]
 
 

@@ -6,12 +6,14 @@ and arithmetic together to full precision, by the thresholds that this project's
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import closing
 from typing import Any, Final
 
 import numpy as np
 
-from kvassay.backend.own_formats import OwnFormat, OwnFormatBackend
+from kvassay.backend.own_formats import OwnCache, OwnFormat, OwnFormatBackend
+from kvassay.backend.returned import ReturnedCache
 from kvassay.models import CacheAttention, FullAttention, tiny, tiny_tokens
 from kvassay.records import Record
 from kvassay.spec import Spec
@@ -22,9 +24,10 @@ from ..quality import metrics
 from ..quality.fixture import SHAPES
 from ..quality.fixture import one_layer as fixture
 from ..quality.measured import REAL, TINY, Origin
-from ..quality.predictions import compare_predictions
+from ..quality.predictions import compare_predictions, prediction_records
 from ..quality.real_model import cache_spec, fixed_text, real_model
 from ..quality.tiny_transformer import CLEAR
+from ..quality.zeros import FLOOR
 from . import SUITE, own
 from .ragged import ragged
 from .shapes import Refusal, refusal, shape_of, shape_record
@@ -34,9 +37,11 @@ from .truth import exact, expected, inputs
 _CASES: Final = ((4, 4, 64, 33), (8, 2, 128, 2048), (6, 2, 96, 257), (4, 1, 256, 64))
 _KINDS: Final = ("gaussian", "outliers", "biased")
 _TOKENS: Final = 400
+#: From so many bits on what is held may equal what went in.
+_FLOATS: Final = 32.0
 _TINY_TOKENS: Final = 272
 #: Positions before it are left out of the figures of models: short caches err little.
-_FROM: Final = 64
+FROM: Final = 64
 
 
 def arithmetic(backend: str, variant: str, name: str) -> list[Record]:
@@ -97,7 +102,7 @@ def one_layer(backend: str, variant: str, name: str) -> list[Record]:
             found = cache.attend(0, tensors.q[-1])
         error = metrics.relative_rms(found, right)
         records.append(
-            origin.record("output_error", error, "relative rms", found.size, kind, tokens=_TOKENS)
+            origin.record("output_error", error, "relative RMS", found.size, kind, tokens=_TOKENS)
         )
     return records
 
@@ -109,7 +114,7 @@ def tiny_transformers(backend: str, variant: str, name: str) -> list[Record]:
     for kind in SHAPES:
         model = tiny(kind)  # type: ignore[arg-type]
         tokens = tiny_tokens(_TINY_TOKENS)
-        full = model.forward(tokens, FullAttention())[_FROM:]
+        full = model.forward(tokens, FullAttention())[FROM:]
         fields: dict[str, Any] = model.config.shape
         shape = Spec(**fields)
         if refused := refusal(loaded, name, shape):
@@ -117,14 +122,14 @@ def tiny_transformers(backend: str, variant: str, name: str) -> list[Record]:
             records += [_unmeasured(origin, check, kind, refused) for check in checks]
             continue
         with closing(loaded.prepare_own(name, shape)) as cache:
-            found = model.forward(tokens, CacheAttention(cache))[_FROM:]
+            found = model.forward(tokens, _attention(cache))[FROM:]
         same = metrics.same_top1(full, found)
         clear = np.diff(np.sort(full, axis=-1)[:, -2:], axis=-1)[:, 0] >= CLEAR
         drift = metrics.relative_rms(found, full)
         records += [
-            origin.record("tiny_logit_drift", drift, "relative rms", len(found), kind),
+            origin.record("tiny_logit_drift", drift, "relative RMS", len(found), kind),
             origin.record(
-                "tiny_top1", metrics.mean(same[clear]), "fraction", int(clear.sum()), kind
+                "tiny_top1", metrics.mean(same[clear]), "agreement", int(clear.sum()), kind
             ),
         ]
     return records
@@ -132,26 +137,34 @@ def tiny_transformers(backend: str, variant: str, name: str) -> list[Record]:
 
 def model(backend: str, variant: str, name: str, model: str, tokens: int) -> list[Record]:
     """A teacher-forced pass of the real model with the cache in the loop."""
-    origin, loaded, _ = _of(backend, variant, name, REAL)
+    origin, loaded, format_ = _of(backend, variant, name, REAL)
     captured = fixed_text(model, tokens)
     shape = cache_spec("fp16", captured)
     if refused := refusal(loaded, name, shape):
         return [_unmeasured(origin, "next_token_kl", model, refused)]
     with closing(loaded.prepare_own(name, shape)) as cache:
-        hidden = real_model(model).hidden(captured.tokens, CacheAttention(cache))
+        hidden = real_model(model).hidden(captured.tokens, _attention(cache))
         values = 2 * tokens * shape.layers * shape.kv_heads * shape.head_dim
-        held = 8 * cache.stored_bytes / values
+        told = format_.keys and {"held_bits": 8 * cache.stored_bytes / values}
     found = compare_predictions(real_model(model), captured, hidden)
-    kl, top1 = found.kl[_FROM:], found.top1[_FROM:]
-    detail = {"tokens": tokens, "text": captured.digest, "held_bits": held}
-    subject = "fixed text"
-    return [
-        origin.record(
-            "next_token_kl", metrics.mean(kl), "nats", kl.size, subject,
-            **metrics.spread(kl), **detail,
-        ),
-        origin.record("next_token_top1", metrics.mean(top1), "fraction", top1.size, subject),
-    ]  # fmt: skip
+    detail = {"tokens": tokens, "text": captured.digest, **(told or {})}
+    records = prediction_records(origin, found, FROM, "fixed text", "next_token", **detail)
+    same = {"next-token KL": records[0].value < FLOOR}
+    return [*records, too_good(origin, same, format_.bits, "fixed text")]
+
+
+def _attention(cache: OwnCache) -> CacheAttention:
+    """Query by query; what hands back what it holds gets its prompt in one piece, as a cache of a
+    model does."""
+    return CacheAttention(cache, prompt=FROM if isinstance(cache, ReturnedCache) else 1)
+
+
+def too_good(origin: Origin, same: Mapping[str, bool], claimed: float, subject: str) -> Record:
+    """How many figures equal full precision, of a format that claims fewer bits than a float."""
+    alarms = 0 if claimed >= _FLOATS else sum(same.values())
+    return origin.record(
+        "exact_zeros", alarms, "figures", len(same), subject, same=dict(same), claimed=claimed
+    )
 
 
 def _unmeasured(origin: Origin, check: str, subject: str, refused: Refusal) -> Record:

@@ -38,8 +38,9 @@ def refusal(backend: OwnFormatBackend, name: str, shape: Spec) -> Refusal | None
         return Refusal(said.reason or "no reason given", silent=not said.reason)
     format_ = backend.formats[name]
     try:
-        codec(format_.keys, head_dim=shape.head_dim, role="key")
-        codec(format_.values, head_dim=shape.head_dim, role="value")
+        if format_.keys:  # else nothing is declared
+            codec(format_.keys, head_dim=shape.head_dim, role="key")
+            codec(format_.values, head_dim=shape.head_dim, role="value")
     except SpecError as error:
         return Refusal(str(error), silent=False)
     try:

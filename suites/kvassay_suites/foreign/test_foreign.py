@@ -188,7 +188,7 @@ def test_the_gate_judges_formats_by_this_suite_on_its_own(
     tmp_path: Path,
 ) -> None:  # fmt: skip
     monkeypatch.setattr(selecting, "suites", lambda: {SUITE: suite, "parity": parity.suite})
-    monkeypatch.setattr(foreign, "_PARTS", {"arithmetic": (MATH, 4.0)})
+    monkeypatch.setattr(foreign, "_PARTS", {"measure:arithmetic": (MATH, 4.0)})
     monkeypatch.setattr(measuring, "plan_tasks", lambda *asked: collect_tasks(*asked[:2]))
     monkeypatch.delenv("KVASSAY_REQUIRE_VARIANTS", raising=False)
     monkeypatch.chdir(tmp_path)

@@ -23,7 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         earlier = {f"--from {path}": path for path in options.earlier or ()}
-        check_outputs({"--json": options.json, "--table": options.table}, earlier)
+        check_outputs({"--records": options.records, "--table": options.table}, earlier)
         records = _earlier(options.earlier) if options.earlier else _measured(options)
         text = render(records)
         if options.table:
@@ -51,13 +51,21 @@ def _parser() -> argparse.ArgumentParser:
         "--peer", action="append", default=[], metavar="NAME",
         help=f"of {', '.join(PEERS)}; the first is what others are compared with",
     )  # fmt: skip
-    parser.add_argument("--json", type=Path, metavar="PATH", help="records, one a line")
+    parser.add_argument("--records", type=Path, metavar="PATH", help="keep records, one a line")
+    parser.add_argument("--json", action=_Renamed, help=argparse.SUPPRESS)
     parser.add_argument("--table", type=Path, metavar="PATH", help="the tables as Markdown")
     parser.add_argument(
         "--from", dest="earlier", type=Path, nargs="+", metavar="PATH",
         help="measure nothing: tables of these records",
     )  # fmt: skip
     return parser
+
+
+class _Renamed(argparse.Action):
+    """An option that has another name now."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        parser.error("no option --json: it is --records FILE now")
 
 
 def _earlier(paths: Sequence[Path]) -> list[Record]:
@@ -80,9 +88,9 @@ def _measured(options: argparse.Namespace) -> list[Record]:
         clock=options.clock,
         peers=[PEERS[name] for name in options.peer or PEERS],
     )
-    if options.json is None:
+    if options.records is None:
         return list(_shown(plan))
-    with RecordWriter(options.json) as writer:
+    with RecordWriter(options.records) as writer:
         kept = []
         for record in _shown(plan):
             writer.write([record])

@@ -305,11 +305,18 @@ def test_bad_usage(arguments: list[str], said: str, capsys: pytest.CaptureFixtur
     assert said in capsys.readouterr().err
 
 
+def test_the_old_name_of_an_option_says_the_new_one(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["--json", "a.jsonl"])
+    assert stopped.value.code == 2
+    assert "no option --json: it is --records FILE now" in capsys.readouterr().err
+
+
 def test_numpy_is_measured_for_real(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "records.jsonl"
     arguments = ["--case", "scores", "--threads", "1", "--rounds", "1", "--seconds", "1e-4"]
     peers = ["--peer", "turbovec", "--peer", "numpy_fp32"]
-    assert main([*arguments, *peers, "--json", str(path)]) == 0
+    assert main([*arguments, *peers, "--records", str(path)]) == 0
     (figure,) = [r for r in read_records(path) if r.check == TIME]
     assert figure.backend == "numpy"
     assert json.loads(path.read_text().splitlines()[0])["check"] == "run.machine"

@@ -116,13 +116,13 @@ def fidelity_records(
         (
             f"{weights}_top1",
             metrics.mean(top1),
-            "fraction",
+            "agreement",
             {"by_layer": [metrics.mean(layer.top1) for layer in measured]},
         ),
         (
             f"{output}_error",
             float(np.sqrt(np.mean(np.square(errors)))),
-            "relative rms",
+            "relative RMS",
             {"by_layer": errors},
         ),
         (

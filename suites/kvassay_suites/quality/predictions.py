@@ -147,7 +147,7 @@ def prediction_records(
         (
             f"{prefix}_top1",
             metrics.mean(aged.top1),
-            "fraction",
+            "agreement",
             aged.top1.size,
             {
                 "interval": block_interval(aged.top1),
@@ -157,7 +157,7 @@ def prediction_records(
         (
             f"{prefix}_topk",
             metrics.mean(aged.topk),
-            "fraction",
+            "agreement",
             aged.topk.size,
             {"interval": block_interval(aged.topk), "k": TOP},
         ),
@@ -177,7 +177,7 @@ def prediction_records(
         (
             "logit_drift" if prefix == "next_token" else f"{prefix}_logit_drift",
             metrics.mean(aged.drift),
-            "relative rms",
+            "relative RMS",
             aged.drift.size,
             {"interval": block_interval(aged.drift), "by_position": by_position(found, first)},
         ),

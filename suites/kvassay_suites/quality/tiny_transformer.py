@@ -77,7 +77,7 @@ def _compare(origin: Origin, backend: Backend, shape: str, spec: Spec) -> list[R
         origin.record(
             "tiny_logit_drift",
             metrics.relative_rms(found, right),
-            "relative rms",
+            "relative RMS",
             len(drift),
             subject,
             **metrics.spread(drift),
@@ -85,11 +85,13 @@ def _compare(origin: Origin, backend: Backend, shape: str, spec: Spec) -> list[R
         origin.record(
             "tiny_top1",
             metrics.mean(same[clear]),
-            "fraction",
+            "agreement",
             int(clear.sum()),
             subject,
             every_choice=metrics.mean(same),
             clear_share=metrics.mean(clear),
         ),
-        origin.record("tiny_topk", metrics.mean(overlap), "fraction", len(overlap), subject, k=TOP),
+        origin.record(
+            "tiny_topk", metrics.mean(overlap), "agreement", len(overlap), subject, k=TOP
+        ),
     ]

@@ -164,7 +164,7 @@ def bits(backend: str, variant: str) -> list[Record]:
             wrong = int(np.count_nonzero(expected.view(np.uint8) != found.view(np.uint8)))
             first = first or (f"{dim} x {width} bits, calibration {kind}" if wrong else "")
             differing, compared = differing + wrong, compared + expected.size
-    make = _record("mismatches", backend, variant, differing, "bytes", compared, "")
+    make = _record("mismatches", backend, variant, differing, "values", compared, "")
     return [make("", "scorers", {"first": first})]
 
 

@@ -46,6 +46,17 @@ static inline void kv_row_range(const kv_job *job, uint32_t row, uint64_t first,
 void kv_page_logits(const kv_call *call, const kv_job *job, kv_worker *worker, uint64_t page, uint32_t row0,
                     uint32_t row1);
 
+/* ahead.c: asks for a head's part of some streams (a bit each) of the page that is next, a share after each step. */
+typedef struct kv_ahead {
+  const uint8_t *page;
+  uint64_t bytes, at;   /* to ask for after each step; where in the page the next of them are */
+  uint32_t next, count; /* of the parts below */
+  uint64_t first[KV_STREAMS], end[KV_STREAMS];
+} kv_ahead;
+void kv_ahead_begin(const kv_call *call, const kv_job *job, uint32_t streams, uint32_t steps, kv_ahead *ahead);
+void kv_ahead_page(const kv_call *call, uint64_t page, kv_ahead *ahead); /* nothing of one that is not read */
+void kv_ahead_ask(kv_ahead *ahead);
+
 /* values.c: rows that take part in a page, their probabilities at worker->t + i * t_stride (section 10, step 4). */
 typedef struct kv_active {
   uint32_t count;

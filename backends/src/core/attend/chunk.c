@@ -61,24 +61,8 @@ static void rescale(const kv_call *call, kv_worker *worker, kv_fold *fold, kv_ac
   }
 }
 
-/* Asks for [p, p + bytes), so that the next page is on its way while this one is worked on: pages lie apart, and what
- * fetches ahead by itself stops at the end of each stream. Into the second-level cache: as many requests for the first
- * at once would have to wait for each other, and everything else for them. */
-static void ask_for(const uint8_t *p, uint64_t bytes) {
-#pragma GCC unroll 8
-  for (uint64_t i = 0; i < bytes; i += 64) __builtin_prefetch(p + i, 0, 2);
-}
-
-/* The streams of one head in groups that are read one after the other. */
-static void ask_for_streams(const kv_call *call, const kv_job *job, uint64_t page, uint32_t first, uint32_t end) {
-  const kv_layout *layout = &call->plan->layout;
-  if (page >= call->sealed) return;
-  for (uint32_t which = first; which < end; which++)
-    if (layout->head_bytes[which])
-      ask_for(kv_stream(layout, kv_call_page(call, page), which, job->head), layout->head_bytes[which]);
-}
-
-static void page_run(const kv_call *call, const kv_job *job, kv_worker *worker, uint64_t page, kv_fold *fold) {
+static void page_run(const kv_call *call, const kv_job *job, kv_worker *worker, uint64_t page, kv_ahead *ahead,
+                     kv_fold *fold) {
   const uint64_t tokens = call->plan->spec.page_tokens, first = call->plan->spec.sinks + page * tokens;
   uint32_t row0 = job->rows, row1 = 0, from, to;
   for (uint32_t r = 0; r < job->rows; r++) {
@@ -91,13 +75,15 @@ static void page_run(const kv_call *call, const kv_job *job, kv_worker *worker, 
   kv_active active;
   float factors[KV_MAX_ROWS][2] = {{0}}, sums[KV_MAX_ROWS];
   active.count = 0;
-  ask_for_streams(call, job, page + 1, KV_KEY_CODES, KV_VALUE_CODES);
+  kv_ahead_page(call, page + 1, ahead);
+  kv_ahead_ask(ahead);
   kv_page_logits(call, job, worker, page, row0, row1);
   for (uint32_t r = row0; r < row1; r++) {
     kv_row_range(job, r, first, tokens, &from, &to);
     softmax_row(call, worker, r, from, to, fold, &active, factors, sums);
+    kv_ahead_ask(ahead);
   }
-  ask_for_streams(call, job, page + 1, KV_VALUE_CODES, KV_STREAMS);
+  kv_ahead_ask(ahead);
   if (!active.count) return;
   rescale(call, worker, fold, &active, factors, sums);
   kv_page_values(call, job, worker, page, &active, fold->acc);
@@ -107,8 +93,10 @@ void kv_chunk_run(const kv_call *call, const kv_job *job, kv_worker *worker, uin
   uint64_t page = chunk * KV_CHUNK_PAGES, end = page + KV_CHUNK_PAGES;
   if (page < call->first_needed) page = call->first_needed;
   if (end > call->sealed) end = call->sealed;
+  kv_ahead ahead;
+  kv_ahead_begin(call, job, KV_ALL_STREAMS, job->rows + 2, &ahead); /* logits, rows, values */
   kv_fold_begin(call, job, fold);
-  for (; page < end; page++) page_run(call, job, worker, page, fold);
+  for (; page < end; page++) page_run(call, job, worker, page, &ahead, fold);
 }
 
 void kv_fold_add(const kv_call *call, kv_job *job, kv_worker *worker, const kv_fold *chunk) {

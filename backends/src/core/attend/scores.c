@@ -30,16 +30,21 @@ static void recent_scores(const kv_call *call, const kv_job *job, kv_worker *wor
   }
 }
 
-static void page_scores(const kv_call *call, const kv_job *job, kv_worker *worker, uint64_t page) {
+static void page_scores(const kv_call *call, const kv_job *job, kv_worker *worker, uint64_t page,
+                        kv_ahead *ahead) {
   const uint32_t tokens = call->plan->spec.page_tokens;
   const uint64_t first = call->plan->spec.sinks + page * tokens;
   uint32_t from = 0, to = 0;
+  kv_ahead_page(call, page + 1, ahead);
+  kv_ahead_ask(ahead);
   if (page >= call->first_needed) {
     kv_row_range(job, 0, first, tokens, &from, &to); /* one query: the same for all rows */
     kv_page_logits(call, job, worker, page, 0, job->rows);
   }
-  for (uint32_t r = 0; r < job->rows; r++)
+  for (uint32_t r = 0; r < job->rows; r++) {
     write_scores(worker->t + r * call->plan->t_stride, first, tokens, from, to, row_out(call, job, r));
+    kv_ahead_ask(ahead);
+  }
 }
 
 /* Task 0 of a job is its fp16 part, task i its chunk i - 1. */
@@ -62,7 +67,9 @@ static void score_task(kv_call *call, void *context, uint32_t index, uint32_t wo
     return;
   }
   uint64_t page = (task - 1) * KV_CHUNK_PAGES, end = page + KV_CHUNK_PAGES;
-  for (; page < end && page < call->sealed; page++) page_scores(call, job, worker, page);
+  kv_ahead ahead;
+  kv_ahead_begin(call, job, KV_KEY_STREAMS, job->rows + 1, &ahead); /* logits, rows */
+  for (; page < end && page < call->sealed; page++) page_scores(call, job, worker, page, &ahead);
 }
 
 static KV_NOINLINE void scores(kv_call *call) {

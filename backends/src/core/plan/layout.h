@@ -22,6 +22,11 @@ enum {
   KV_STREAMS
 };
 
+#define KV_ALL_STREAMS ((1u << KV_STREAMS) - 1)
+#define KV_VALUE_STREAMS                                                                                     \
+  (1u << KV_VALUE_CODES | 1u << KV_VALUE_SCALES | 1u << KV_VALUE_STEPS | 1u << KV_VALUE_MINIMA | 1u << KV_VALUE_MAXIMA)
+#define KV_KEY_STREAMS (KV_ALL_STREAMS & ~KV_VALUE_STREAMS)
+
 #define KV_HEADER_BYTES 64u
 
 typedef struct kv_layout {

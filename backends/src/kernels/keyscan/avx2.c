@@ -5,14 +5,13 @@
  * widens the window. Two tiles always fit; how many more depends on the magnitudes of the query. */
 #include "kernels/tiles/avx2.h"
 
-#define AHEAD 32u /* tokens from those that are read to those that are asked for */
 #define LONG 256u /* tokens from which on one row's windows are measured */
 
 /* One span: its tiles lie in runs of one block of sixteen tokens, `block_bytes` from one to the next. */
 typedef struct part {
   const kv_span *span;
   const uint8_t *tiles;
-  uint64_t block_bytes, span_bytes; /* of all spans, of this one */
+  uint64_t block_bytes; /* of all spans */
   uint32_t tokens;
   int32_t *out; /* [rows][stride]; added to for the second span */
   uint32_t stride;
@@ -186,7 +185,6 @@ KV_INLINE void span7(const part *p, const rows7 *x, uint32_t bits, uint32_t rows
     const int8_t *q = x->q + p->span->first * (rows == 1 ? 1u : 4u);
     const int16_t *offset = (const int16_t *)x->offset[which];
     const uint8_t *tiles = block;
-    if (token + AHEAD < p->tokens) kv_ask_for(block + AHEAD / 16 * p->block_bytes, p->span_bytes);
     __m256i total[KV_ROWS_AVX2][2];
     load_sums(p, token, 0, total, rows);
     if (rows == 1 && window == 4)
@@ -212,7 +210,6 @@ KV_INLINE void span15(const part *p, const rows15 *x, uint32_t bits, uint32_t ro
   for (uint32_t token = 0; token < p->tokens; token += 16, block += p->block_bytes) {
     const int16_t *q = x->q[0] + p->span->first;
     const uint8_t *tiles = block;
-    if (token + AHEAD < p->tokens) kv_ask_for(block + AHEAD / 16 * p->block_bytes, p->span_bytes);
     __m256i sum[KV_ROWS_AVX2][2];
     load_sums(p, token, x->offset, sum, rows);
     kv_tile8 next = kv_decode_avx2(tiles, bits, p->table, m);
@@ -234,9 +231,9 @@ static uint32_t rows_of(uint32_t left) { return left < KV_ROWS_AVX2 ? left : KV_
 static part part_of(const kv_codec *codec, uint32_t i, const uint8_t *tiles, uint32_t tokens, int32_t *out,
                     uint32_t stride) {
   const kv_span *span = &codec->span[i];
-  const uint64_t all = kv_code_bytes(codec, 16), own = 2ull * span->channels * span->bits;
-  if (i) tiles += all - own;
-  return (part){span, tiles, all, own, tokens, out, stride, kv_table_avx2(span)};
+  const uint64_t all = kv_code_bytes(codec, 16);
+  if (i) tiles += all - 2ull * span->channels * span->bits;
+  return (part){span, tiles, all, tokens, out, stride, kv_table_avx2(span)};
 }
 
 void KV_KERNEL(keyscan)(const kv_codec *codec, uint32_t d, const uint8_t *tiles, uint32_t tokens, const int8_t *q,

@@ -17,13 +17,11 @@ typedef struct rows15 {
   int32_t offset[KV_ROWS_AVX512];
 } rows15;
 
-#define AHEAD 32u /* tokens from those that are read to those that are asked for */
-
 /* One span: its tiles lie in runs of one block of sixteen tokens, `block_bytes` from one to the next. */
 typedef struct part {
   const kv_span *span;
   const uint8_t *tiles;
-  uint64_t block_bytes, span_bytes; /* of all spans, of this one */
+  uint64_t block_bytes; /* of all spans */
   uint32_t tokens;
   int32_t *out; /* [rows][stride]; added to for the second span */
   uint32_t stride;
@@ -83,7 +81,6 @@ KV_INLINE void span7(const part *p, const rows7 *x, uint32_t bits, uint32_t rows
   const uint8_t *block = p->tiles;
   for (uint32_t token = 0; token < p->tokens; token += 16, block += p->block_bytes) {
     const uint8_t *tiles = block;
-    if (token + AHEAD < p->tokens) kv_ask_for(block + AHEAD / 16 * p->block_bytes, p->span_bytes);
     __m512i sum[KV_ROWS_AVX512][2];
 #pragma GCC unroll 4
     for (uint32_t r = 0; r < rows; r++) {
@@ -108,7 +105,6 @@ KV_INLINE void span15(const part *p, const rows15 *x, uint32_t bits, uint32_t ro
   const uint8_t *block = p->tiles;
   for (uint32_t token = 0; token < p->tokens; token += 16, block += p->block_bytes) {
     const uint8_t *tiles = block;
-    if (token + AHEAD < p->tokens) kv_ask_for(block + AHEAD / 16 * p->block_bytes, p->span_bytes);
     __m512i sum[KV_ROWS_AVX512][2];
 #pragma GCC unroll 4
     for (uint32_t r = 0; r < rows; r++) {
@@ -133,9 +129,9 @@ static uint32_t rows_of(uint32_t left) { return left < KV_ROWS_AVX512 ? left : K
 static part part_of(const kv_codec *codec, uint32_t i, const uint8_t *tiles, uint32_t tokens, int32_t *out,
                     uint32_t stride) {
   const kv_span *span = &codec->span[i];
-  const uint64_t all = kv_code_bytes(codec, 16), own = 2ull * span->channels * span->bits;
-  if (i) tiles += all - own;
-  return (part){span, tiles, all, own, tokens, out, stride, kv_tables_avx512(span)};
+  const uint64_t all = kv_code_bytes(codec, 16);
+  if (i) tiles += all - 2ull * span->channels * span->bits;
+  return (part){span, tiles, all, tokens, out, stride, kv_tables_avx512(span)};
 }
 
 void KV_KERNEL(keyscan)(const kv_codec *codec, uint32_t d, const uint8_t *tiles, uint32_t tokens, const int8_t *q,

@@ -41,10 +41,8 @@ KV_INLINE void group(const uint8_t *tiles, uint32_t tokens, __m256i table, const
 KV_INLINE void sums(const kv_span *span, const uint8_t *tiles, uint32_t tokens, __m256i table, const weights *x,
                     int32_t *out, uint32_t stride, uint32_t bits, uint32_t rows) {
   uint32_t c = 0;
-  for (; c + 16 <= span->channels; c += 16, tiles += 2ull * tokens * bits) {
-    if (c + 32 <= span->channels) kv_ask_for(tiles + 2ull * tokens * bits, 2ull * tokens * bits);
+  for (; c + 16 <= span->channels; c += 16, tiles += 2ull * tokens * bits)
     group(tiles, tokens, table, x, out + c, stride, 0, bits, rows);
-  }
   if (c < span->channels) group(tiles, tokens, table, x, out + c, stride, 4, bits, rows);
 }
 KV_INSTANCES(sums,

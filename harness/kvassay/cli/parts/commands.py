@@ -28,6 +28,7 @@ _COMMANDS: Final = {
     "codecs": {"codecs": "compare"},
     "arms": {"arms": "arms"},
     "allocate": {"allocate": "allocate"},
+    "fit": {"fit": "fit"},
     "compare": {"compare": "compare"},
     "history": {"history": "history"},
     "certify": {"certify": "certify_pass", "verify": "verify_certificate"},

@@ -1,7 +1,7 @@
 """What the shell offers after TAB: names that exist. `kvassay --install-completion` sets it up.
 
-Each completer imports what it needs itself, and none of it is slow: but for the variants, which
-only the backends know.
+Each completer imports what it needs itself, and none of it is slow. So it offers the variants that
+packages list, whether they run here or not: that only the backends know.
 """
 
 from __future__ import annotations
@@ -28,13 +28,11 @@ def _offering(names: Callable[[], Iterable[str]]) -> Completer:
 
 
 def _variants() -> Iterable[str]:
-    from ...registry import backends
-
-    return (variant for found in backends().values() for variant in found)
+    return (variant for _, found in plugins.loaded(plugins.VARIANTS) for variant in found)
 
 
 def _codecs() -> Iterable[str]:
-    return (name for _, family in plugins.loaded(plugins.CODECS) for name in family)
+    return (name for _, found in plugins.loaded(plugins.CODECS) for name in found)
 
 
 def _rules() -> Iterable[str]:
@@ -47,6 +45,12 @@ def _presets() -> Iterable[str]:
     from ...presets import PRESETS
 
     return PRESETS
+
+
+def _profiles() -> Iterable[str]:
+    from ...profiles import shipped
+
+    return shipped()
 
 
 def _kinds() -> Iterable[str]:
@@ -70,6 +74,7 @@ def _values() -> Iterable[str]:
 complete_backends = _offering(lambda: plugins.names(plugins.BACKENDS))
 complete_variants = _offering(_variants)
 complete_presets = _offering(_presets)
+complete_profiles = _offering(_profiles)
 complete_suites = _offering(lambda: plugins.names(plugins.SUITES))
 complete_rules = _offering(_rules)
 complete_kinds = _offering(_kinds)

@@ -29,6 +29,7 @@ from ...running.runner import (
     run,
     target_tasks,
 )
+from ...running.workers import default_jobs
 from ...suite import Request, Suite, Target, Task, wanted
 from ...writing import check_outputs, is_stream
 from .files import TRIALS, Rejected, try_files
@@ -58,7 +59,7 @@ class Outputs:
 class Execution:
     """How to run, as opposed to what."""
 
-    json: Path | None
+    records: Path | None
     outputs: Outputs
     model: str
     jobs: int | None
@@ -102,7 +103,7 @@ def measure(question: Question, how: Execution, rejected: Sequence[Rejected] = (
     that failed already: nothing more is run on them."""
     _check_worth_running(question, how.model)
     check_outputs(
-        {"--json": how.json, "--answers": how.answers, **how.outputs.files},
+        {"--records": how.records, "--answers": how.answers, **how.outputs.files},
         {
             "--baseline": how.baseline,
             "--tensors": question.tensors or None,
@@ -119,8 +120,8 @@ def measure(question: Question, how: Execution, rejected: Sequence[Rejected] = (
         model=how.model,
         tensors=question.tensors,
     )
-    if how.json and not is_stream(how.json):  # what replays a failure belongs beside the results
-        os.environ.setdefault("KVASSAY_REPLAY_DIR", str(how.json.resolve().parent))
+    if how.records and not is_stream(how.records):  # replays belong beside it
+        os.environ.setdefault("KVASSAY_REPLAY_DIR", str(how.records.resolve().parent))
     tasks = target_tasks(request.targets)
     found = [
         suite
@@ -140,7 +141,7 @@ def measure(question: Question, how: Execution, rejected: Sequence[Rejected] = (
     opening = [*opening_records(question), *(one.record for one in rejected), *taken.records]
     records: list[Record] = list(opening)
     with ExitStack() as stack:
-        writer = stack.enter_context(RecordWriter(how.json, opening)) if how.json else None
+        writer = stack.enter_context(RecordWriter(how.records, opening)) if how.records else None
 
         def keep(new: Iterable[Record]) -> None:
             new = list(new)
@@ -148,14 +149,16 @@ def measure(question: Question, how: Execution, rejected: Sequence[Rejected] = (
             if writer:
                 writer.write(new)
 
-        watch = stack.enter_context(watching(taken.left, errors(), how.quiet))
+        jobs = how.jobs or default_jobs()
+        watch = stack.enter_context(watching(taken.left, errors(), how.quiet, jobs))
         summary = run(
             taken.left,
             keep,
-            jobs=how.jobs,
+            jobs=jobs,
             timeout=how.timeout,
             watch=watch,
             before=taken.done,
+            depth=question.depth,
             executor=stack.enter_context(cluster(how.dask)) if how.dask else None,
             answers=stack.enter_context(Answers(how.answers)) if how.answers else None,
         )
@@ -167,10 +170,10 @@ def measure(question: Question, how: Execution, rejected: Sequence[Rejected] = (
     for one in rejected:
         rejection = f"rejected: {one.target.backend} {one.target.variant}: {one.reason}"
         output().print(rejection, markup=False, soft_wrap=True)
-    if how.json:
-        output().print(f"records: {how.json}", markup=False, soft_wrap=True)
+    if how.records:
+        output().print(f"records: {how.records}", markup=False, soft_wrap=True)
     if summary.interrupted:
-        kept = f"; {how.json} holds what was measured, --resume goes on" if how.json else ""
+        kept = f"; {how.records} holds what was measured, --resume goes on" if how.records else ""
         raise KvassayError(f"interrupted: {summary.done} of {summary.tasks} tasks ended{kept}")
     return _status(judgement)
 
@@ -183,9 +186,9 @@ def _files(targets: Iterable[Target]) -> dict[str, str]:
 
 def _taken_up(question: Question, how: Execution, tasks: list[Task]) -> TakenUp:
     """What an earlier sitting measured already, where there was one to take up."""
-    if not (how.resume and how.json):
+    if not (how.resume and how.records):
         return TakenUp((), (), tuple(tasks))
-    earlier = read_cut_short(how.json)
+    earlier = read_cut_short(how.records)
     taken = take_up(earlier, question, tasks, builds_of(question.targets, how.timeout))
     if not how.quiet:
         said = f"taken up: {len(taken.done)} of {len(tasks)} tasks had ended"

@@ -13,6 +13,7 @@ from .completing import (
     complete_backends,
     complete_models,
     complete_presets,
+    complete_profiles,
     complete_suites,
     complete_variants,
 )
@@ -33,6 +34,30 @@ Wasm = Annotated[
     list[Path] | None,
     typer.Option("--wasm", help="A WebAssembly module of one's own, in a sandbox; repeatable."),
 ]
+HfCache = Annotated[
+    list[str] | None,
+    typer.Option("--hf-cache", help="A transformers.Cache, package.module:Class; repeatable."),
+]
+HfOptions = Annotated[
+    list[str] | None,
+    typer.Option("--hf-options", help="NAME=VALUE, a parameter of the cache; repeatable."),
+]
+ArrayCodec = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--codec", help="A class that encodes and decodes arrays, package.module:Class; repeatable."
+    ),
+]
+CodecOptions = Annotated[
+    list[str] | None,
+    typer.Option("--codec-options", help="NAME=VALUE, a parameter of the codec; repeatable."),
+]
+ClaimedBits = Annotated[
+    float | None,
+    typer.Option(
+        help="Bits a value that the cache or codec says it holds (default: 16, those of fp16)."
+    ),
+]
 Variants = Annotated[
     list[str] | None,
     typer.Option(
@@ -51,6 +76,14 @@ Presets = Annotated[
         "--preset", help="Preset; repeatable (default: all).", autocompletion=complete_presets
     ),
 ]
+Profiles = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--profile",
+        help="A profile by name or file, judged like a preset; repeatable.",
+        autocompletion=complete_profiles,
+    ),
+]
 Suites = Annotated[
     list[str] | None,
     typer.Option(
@@ -59,8 +92,8 @@ Suites = Annotated[
         autocompletion=complete_suites,
     ),
 ]
-JsonPath = Annotated[
-    Path | None, typer.Option("--json", help="Write records to this file, one JSON line each.")
+RecordsPath = Annotated[
+    Path | None, typer.Option("--records", help="Write records to this file, one JSON line each.")
 ]
 ReportPath = Annotated[Path | None, typer.Option("--report", help="Write the HTML report here.")]
 JunitPath = Annotated[Path | None, typer.Option("--junit", help="Write JUnit XML here.")]
@@ -97,7 +130,8 @@ ScopeName = Annotated[Scope, typer.Option("--scope", help="Which rules must be m
 Quick = Annotated[
     bool,
     typer.Option(
-        "--quick", help="Smallest grids, best variants, product presets: an answer in a minute."
+        "--quick",
+        help="Smallest grids, best variants, product presets; says how long it takes.",
     ),
 ]
 SuiteQuick = Annotated[bool, typer.Option("--quick", help="The same as --depth quick.")]

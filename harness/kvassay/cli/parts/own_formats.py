@@ -1,10 +1,13 @@
-"""Which formats of a backend's own are judged, and by which suites."""
+"""Which formats of a backend's own are judged, by which suites, and what `--hf-cache` and `--codec`
+name."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
+from ...backend import array_codec, hf_cache
+from ...backend.named_class import named
 from ...backend.own_formats import OwnFormatBackend
 from ...errors import KvassayError
 from ...registry import load
@@ -74,3 +77,25 @@ def named_formats(names: Sequence[str], known: Mapping[str, str]) -> tuple[str, 
         if name not in known:
             raise KvassayError(f"no format {name!r}{did_you_mean(name, known)}")
     return tuple(dict.fromkeys(names or known))
+
+
+def class_names(
+    caches: Sequence[str] | None,
+    cache_options: Sequence[str] | None,
+    codecs: Sequence[str] | None,
+    codec_options: Sequence[str] | None,
+    claimed: float | None,
+) -> list[str]:
+    """Backends that stand for classes; KvassayError for options without a class, and bad ones."""
+    doors = (
+        (hf_cache.SCHEME, "--hf-cache", caches, "--hf-options", cache_options),
+        (array_codec.SCHEME, "--codec", codecs, "--codec-options", codec_options),
+    )
+    found = []
+    for scheme, door, paths, option, options in doors:
+        if options and not paths:
+            raise KvassayError(f"{option} goes with {door}: name a class")
+        found += [f"{scheme}:{named(path, options or (), option, claimed)}" for path in paths or ()]
+    if claimed is not None and not found:
+        raise KvassayError("--claimed-bits goes with --hf-cache or --codec: name a class")
+    return found

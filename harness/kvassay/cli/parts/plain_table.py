@@ -41,7 +41,8 @@ class PlainTable:
         if widths is not None:
             yield self._table(widths)
             return
-        yield Text(self.title, style="italic")
+        if self.title:
+            yield Text(self.title, style="italic")
         yield ""
         for row in self.rows:
             yield from self._block(row)

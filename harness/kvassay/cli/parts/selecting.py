@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from typing import Final
 
 from ...errors import KvassayError, SpecError, UnknownBackendError
-from ...presets import PRESETS, preset
+from ...presets import PRESETS, PROFILE, preset
 from ...registry import REFERENCE, provider
 from ...suggest import did_you_mean
 from ...suite import Suite, Target, suites
@@ -30,6 +30,20 @@ def choose_presets(names: Sequence[str], known: Collection[str] = PRESETS) -> tu
         if known is PRESETS:
             preset(name, **_SOME_SHAPE)
     return tuple(dict.fromkeys(names) or known)
+
+
+def choose_profiles(names: Sequence[str], model: str) -> tuple[str, ...]:
+    """Profiles as names of presets; raises IdentityError for one of another model than the run's,
+    by name or path."""
+    if not names:
+        return ()
+    from ...models import GGUFFile, locate
+    from ...profiles import find
+
+    digest = GGUFFile(locate(model)).sha256
+    for name in names:
+        find(name).check_model(model, digest)
+    return tuple(f"{PROFILE}{name}" for name in names)
 
 
 def product_presets() -> tuple[str, ...]:

@@ -85,8 +85,9 @@ def _print_verdicts(console: Console, judgement: Judgement) -> None:
     console.print(table)
     if below:
         console.print(f"{broken}:")
-    for line in below:
-        console.print(f"  {line}", markup=False, soft_wrap=True)
+        for line in below:
+            console.print(f"  {line}", markup=False, soft_wrap=True)
+        console.print()
 
 
 def _unmeasured(names: Sequence[str]) -> list[str]:
@@ -126,7 +127,7 @@ def _print_rules(console: Console, judgement: Judgement, verbose: bool, interrup
         table.add_row(
             rule.name,
             rule.bound,
-            figure(found.value if found else None),
+            figure(found.value, rule) if found else "-",
             *(more if wide else ()),
             _states(outcome for _, outcome in pairs),
         )
@@ -175,7 +176,7 @@ def _print_rejects(console: Console, judgement: Judgement, limit: int | None) ->
     for rule, records in culprits(judgement):
         line = Text.assemble((rule.name, "red"), f" {rule.threshold}: {rule.title}")
         console.print(line, soft_wrap=True)
-        print_records(console, records, limit)
+        print_records(console, records, limit, rule)
 
 
 def _print_unmeasured(console: Console, judgement: Judgement, limit: int | None) -> None:
@@ -192,13 +193,15 @@ def _print_unmeasured(console: Console, judgement: Judgement, limit: int | None)
         console.print(f"and {len(lines) - limit} more (-v shows all)", markup=False)
 
 
-def print_records(console: Console, records: Sequence[Record], limit: int | None) -> None:
+def print_records(
+    console: Console, records: Sequence[Record], limit: int | None, rule: Rule | None = None
+) -> None:
     """Records, one line each; the command that repeats them stands once, below the last of it."""
     groups = alike(records)
     shown = groups[:limit]
     for at, (record, count) in enumerate(shown, 1):
         others = f" (and {count - 1} more like it)" if count > 1 else ""
-        console.print(f"  {describe(record)}{others}", markup=False, soft_wrap=True)
+        console.print(f"  {describe(record, rule)}{others}", markup=False, soft_wrap=True)
         last = all(other.reproduce != record.reproduce for other, _ in shown[at:])
         if record.reproduce and last:
             console.print(f"    again: {record.reproduce}", markup=False, soft_wrap=True)

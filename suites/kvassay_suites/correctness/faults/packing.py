@@ -144,7 +144,7 @@ def _exact_bytes(find: Findings, spec: kvassay.Spec, page: Page, who: str) -> No
 
 @case(10, "codes one a byte, billed as dense", ONE_LAYER)
 def dense_bytes(find: Findings, subject: Subject) -> None:
-    """Three pages of each family.
+    """Three pages of each codec family.
 
     Expected: pages as long as their header says, codes billed to the byte, no page byte unbilled.
     """

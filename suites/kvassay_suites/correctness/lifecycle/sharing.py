@@ -114,7 +114,7 @@ class SharingRules(World):
         return functools.partial(sequence.cache.adopt, 0, donor.cache, pages, k, v)
 
     def adopt_into(self, sequence: Sequence, donor: Sequence, pages: int, more: int) -> None:
-        """Layer 0 of a sequence takes over pages of a donor of its family, or refuses by name."""
+        """Layer 0 of a sequence takes over pages of a donor of its lineage, or refuses by name."""
         spec = sequence.spec.layer(0)
         tokens = [(5 * i + 100) % ROWS for i in range(more)]
         call = self.adopting(sequence, donor, pages, tokens)

@@ -1,7 +1,7 @@
 """Tables of the task families: `python -m kvassay_suites.quality.tasks results.jsonl`.
 
-Reads the records of `kvassay quality --scope full --json results.jsonl` and prints Markdown. What
-is concluded is computed again from the records of the conversations.
+Reads the records of `kvassay quality --scope full --records results.jsonl` and prints Markdown.
+What is concluded is computed again from the records of the conversations.
 """
 
 from __future__ import annotations

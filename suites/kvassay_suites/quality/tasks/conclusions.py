@@ -200,7 +200,7 @@ def _safety(origin: Origin, results: Results) -> Record:
     return origin.record(
         "safety_agreement",
         metrics.mean(same[clear]),
-        "fraction",
+        "agreement",
         int(clear.sum()),
         SAFETY,
         every_decision=metrics.mean(same),
@@ -228,11 +228,13 @@ def _ship(origin: Origin, families: Mapping[str, Results]) -> list[Record]:
         p_values[name] = paired_p_value(excess)
     missing = [name for name in SHIP_FAMILIES if name not in families]
     adjusted = holm(p_values | dict.fromkeys(missing, 1.0))
-    return [origin.record("task_harm", float("nan"), "adjusted p", 0, name) for name in missing] + [
+    return [
+        origin.record("task_harm", float("nan"), "Holm-adjusted p", 0, name) for name in missing
+    ] + [
         origin.record(
             "task_harm",
             adjusted[name],
-            "adjusted p",
+            "Holm-adjusted p",
             len(results) if len(results) >= LEAST_ITEMS else 0,
             name,
             metric=metric[name],

@@ -47,6 +47,14 @@ parts! {
     ValueMaxima: Maxima;
 }
 
+impl Part {
+    /// Whether logits read it.
+    pub(crate) fn of_keys(self) -> bool {
+        use Part::*;
+        !matches!(self, ValueCodes | ValueScales | ValueSteps | ValueMinima | ValueMaxima)
+    }
+}
+
 /// The streams of keys, of values or of signs, which have no steps and minima.
 pub(crate) struct Parts {
     pub stream: Stream,

@@ -1,5 +1,6 @@
 //! Attention and scores over the stored state of one layer (numeric contract, sections 7 to 10).
 
+mod ahead;
 pub(crate) mod job;
 mod pages;
 mod recent;

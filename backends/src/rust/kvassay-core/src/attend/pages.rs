@@ -1,17 +1,18 @@
 //! One page: logits, softmax and values of the rows that attend it (numeric contract, section 10, steps 1 to 4).
 
+use super::ahead::Ahead;
 use super::job::{Active, Job, MOST_ROWS};
 use crate::arith::{ex2, tree};
 use crate::family;
 use crate::kernels::Fp16Rows;
-use crate::layout::{Holds, PARTS, Part};
+use crate::layout::Part;
 use crate::spec::{CENTRE_NONE, CENTRE_PAGE};
 
 /// Pages whose largest logit is this far below the maximum are skipped.
 const NEGLIGIBLE: f32 = -40.0;
 
 impl Job<'_, '_, '_> {
-    pub fn attend_page(&mut self, page: u64) {
+    pub fn attend_page(&mut self, page: u64, ahead: &mut Ahead) {
         let (mut row0, mut row1) = (self.count, 0);
         for r in 0..self.count {
             let (from, to) = self.attended(r, page);
@@ -23,11 +24,10 @@ impl Job<'_, '_, '_> {
         if row0 >= row1 {
             return;
         }
-        let next = (page + 1 < self.call.sealed).then(|| self.call.page(page + 1));
         let bytes = self.call.page(page);
-        self.ask_for(next, &PARTS[..1]);
+        let next = ahead.page(self, page + 1);
+        ahead.ask(self.kernels, next);
         self.page_logits(bytes, row0, row1);
-        self.ask_for(next, &PARTS[1..]);
         let mut active = [Active::default(); MOST_ROWS];
         let mut count = 0;
         for r in row0..row1 {
@@ -38,7 +38,9 @@ impl Job<'_, '_, '_> {
                 active[count] = found;
                 count += 1;
             }
+            ahead.ask(self.kernels, next);
         }
+        ahead.ask(self.kernels, next);
         if count > 0 {
             family::of(self.call.plan.spec.values()).add_values(self, bytes, &active[..count]);
         }
@@ -66,17 +68,6 @@ impl Job<'_, '_, '_> {
         }
         for (i, r) in (row0..row1).enumerate() {
             self.kernels.shift(&mut self.worker.t[r * stride..][..tokens], bias[i]);
-        }
-    }
-
-    /// Pages lie apart, and what fetches ahead by itself stops at the end of each stream.
-    fn ask_for(&self, page: Option<&[u8]>, parts: &[(Part, Holds)]) {
-        let Some(page) = page else { return };
-        for (part, _) in parts {
-            let range = self.call.plan.layout.range(*part, self.head);
-            if !range.is_empty() {
-                self.kernels.prefetch(&page[range]);
-            }
         }
     }
 

@@ -1,9 +1,11 @@
 //! The rows of one KV head, from queries to outputs.
 
 use super::Worker;
+use super::ahead::Ahead;
 use super::job::{Call, Job, MOST_ROWS, Row, Softmax};
 use crate::arith::ex2;
 use crate::family;
+use crate::layout::Part;
 use crate::plan::{CHUNK_PAGES, LN2};
 use crate::spec::CENTRE_FROZEN;
 use crate::transform::{MOST_CHANNELS, Stream};
@@ -73,8 +75,9 @@ impl<'a, 'c, 'w> Job<'a, 'c, 'w> {
             row.chunk = Softmax { m: row.recent.m, l: 0.0 };
             row.touched = false;
         }
+        let mut ahead = Ahead::new(self, |_| true, self.count + 2); // logits, rows, values
         for page in from..to {
-            self.attend_page(page);
+            self.attend_page(page, &mut ahead);
         }
     }
 
@@ -124,11 +127,14 @@ impl<'a, 'c, 'w> Job<'a, 'c, 'w> {
         self.score_recent(out, length);
         let plan = self.call.plan;
         let tokens = plan.page_tokens();
+        let mut ahead = Ahead::new(&self, Part::of_keys, self.count + 1); // logits, rows
         for page in self.call.first_needed(self.rows[0].visible)..self.call.sealed {
             let (from, to) = self.attended(0, page);
             if from == to {
                 continue;
             }
+            let next = ahead.page(&self, page + 1);
+            ahead.ask(self.kernels, next);
             self.page_logits(self.call.page(page), 0, self.count);
             let first = self.call.page_start(page) as usize;
             for (r, row) in self.rows[..self.count].iter().enumerate() {
@@ -136,6 +142,7 @@ impl<'a, 'c, 'w> Job<'a, 'c, 'w> {
                 for (j, t) in t.iter().enumerate().take(to).skip(from) {
                     out[row.head * length + first + j] = t * LN2;
                 }
+                ahead.ask(self.kernels, next);
             }
         }
         self.scanned

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .cache import ReferenceCache
 
 
-class Family:
+class Lineage:
     """Caches that may adopt each other's pages. Counts nothing: forks of a lone cache."""
 
     def __init__(self, spec: Spec, kernels: Kernels | None = None) -> None:
@@ -38,7 +38,7 @@ class Family:
         """An exchange was interrupted: it may not have happened."""
 
 
-class CountedFamily(Family):
+class CountedLineage(Lineage):
     """The members of a pool: every page is counted once, fp16 tokens by the memory they have."""
 
     def __init__(self, spec: Spec, limit: int | None, kernels: Kernels | None = None) -> None:
