@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from conftest import PROMPT
+from tiny_models import PROMPT
 
 import kvassay
 from kvassay.captured import open_captured

@@ -8,6 +8,7 @@ A pass that does not end there is an error, so that nothing runs in full precisi
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Final, Never
 
 import numpy as np
@@ -21,7 +22,7 @@ from kvassay.errors import InputError, StateError, UnsupportedError
 from kvassay.hf.masks import real_tokens
 from kvassay.hf.profile import fitted_spec
 from kvassay.hf.sequences import Sequences
-from kvassay.hf.shape import require_attention_functions, shape_of
+from kvassay.hf.shape import require_attention_functions, scale_of, shape_of
 from kvassay.presets import preset as make_preset
 from kvassay.protocol import Cache, FloatArray
 
@@ -29,6 +30,8 @@ ATTENTION: Final = "kvassay"
 #: The attribute of a key tensor that leads the attention function to the cache.
 _OWNER: Final = "_kvassay_layer"
 _HOOKED: Final = "_kvassay_hooked"
+#: Tokens of a pass that can be taken back one by one where pages would be fp16 as well.
+_DRAFT: Final = 64
 #: What other attention functions are told, and what changes the result.
 _UNKNOWN: Final = ("softcap", "s_aux", "position_bias")
 
@@ -54,9 +57,17 @@ class KvassayCache(transformers.Cache):  # type: ignore[misc]
         profile: str | None = None,
         **fields: Any,
     ) -> None:
+        given = shape_of(model.config)
         require_attention_functions(model)
+        fields.setdefault("softmax_scale", scale_of(model))
         if profile is None:
-            spec = make_preset(preset, **{**shape_of(model.config), **fields})
+            spec = make_preset(preset, **{**given, **fields})
+            if (spec.keys, spec.values, spec.window) == (
+                "fp16",
+                "fp16",
+                0,
+            ):  # the bits are the same
+                spec = replace(spec, window=_DRAFT)
         else:
             spec = fitted_spec(model, profile, fields)
         loaded = kvassay.load(backend, variant)

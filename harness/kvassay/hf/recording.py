@@ -17,8 +17,8 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from kvassay._version import __version__
 from kvassay.captured import CapturedFile, Layer, Provenance, open_captured, write_captured
-from kvassay.errors import InputError
-from kvassay.hf.shape import rope_of, shape_of
+from kvassay.errors import InputError, UnsupportedError
+from kvassay.hf.shape import require_attention_functions, rope_of, shape_of, spans_of
 from kvassay.models import token_digest
 
 _RECORDING: Final = "kvassay-recording"
@@ -39,6 +39,12 @@ def capture_model(
     UnsupportedError for models without full attention, TensorsError where a number is not finite.
     """
     shape = shape_of(model.config)
+    require_attention_functions(model)
+    if any(spans_of(model.config)):
+        raise UnsupportedError(
+            f"{model.config.model_type}: sliding layers; a file of captured tensors stands for "
+            f"full causal attention"
+        )
     chosen = sorted(set(range(shape["layers"]) if layers is None else layers))
     if not len(tokens) or not chosen or not 0 <= chosen[0] <= chosen[-1] < shape["layers"]:
         raise InputError(

@@ -84,6 +84,16 @@ def require_attention_functions(model: Any) -> None:
         raise UnsupportedError(f"{type(model).__name__}: learnt sinks in attention")
 
 
+def scale_of(model: Any) -> float | None:
+    """What the model's attention multiplies logits by, None where its layers do not agree."""
+    found = {
+        float(module.scaling)
+        for module in model.modules()
+        if hasattr(module, "layer_idx") and isinstance(getattr(module, "scaling", None), float)
+    }
+    return found.pop() if len(found) == 1 else None
+
+
 def rope_of(config: Any) -> Rope | None:
     """How the model rotates queries and keys, None where its config does not say."""
     text = config.get_text_config(decoder=True)
