@@ -11,11 +11,13 @@ import pytest
 import torch
 from transformers import DynamicCache, QuantizedCache
 
+from kvassay.backend.hf_cache import _known
 from kvassay.cli import run
 from kvassay.errors import KvassayError
 from kvassay.judging.gate import Question, judge
 from kvassay.registry import load
 from kvassay.running.runner import target_tasks
+from kvassay.spec import Spec
 from kvassay.suite import Target
 from kvassay_suites.foreign import SUITE, measure, returned
 
@@ -129,3 +131,14 @@ def test_what_is_no_cache_is_said(capsys: pytest.CaptureFixture[str]) -> None:
             measure.tiny_transformers(backend.name, "python", arguments[0].partition(":")[2])
     assert run(["gate", "--hf-cache", "transformers:NoSuchCache"]) == 2
     assert "NoSuchCache" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("layers", "kv_heads"), [(1, 1), (2, 2), (3, 1)])
+def test_a_class_is_told_layers_and_heads_also_where_they_are_as_many(
+    layers: int, kv_heads: int
+) -> None:
+    shape = Spec(layers=layers, kv_heads=kv_heads, query_heads=2 * kv_heads, head_dim=64)
+    told = _known(shape)
+    assert (told["num_hidden_layers"], told["num_layers"]) == (layers, layers)
+    assert (told["num_key_value_heads"], told["num_kv_heads"]) == (kv_heads, kv_heads)
+    assert told["config"].num_hidden_layers == layers
