@@ -11,7 +11,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, Never
 
 import numpy as np
 from numpy.typing import NDArray
@@ -180,6 +180,19 @@ class Cache(ABC):
         if path is not None:
             write_whole("dump", path, [data])
         return data
+
+    def __copy__(self) -> Cache:
+        """A fork: two objects over the same memory would disagree at the next token."""
+        return self.fork()
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Cache:
+        """A fork."""
+        return self.fork()
+
+    def __reduce_ex__(self, protocol: object) -> Never:
+        raise StateError(
+            "a cache is not pickled: keep its dump_bytes() and give them to Backend.restore"
+        )
 
     def __enter__(self) -> Cache:
         return self
