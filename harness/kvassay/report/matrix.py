@@ -13,7 +13,6 @@ class Group:
     """Backends that a preset's verdict is the same for, with the rules behind it."""
 
     decision: str
-    stage: str
     rejecting: tuple[str, ...]
     unmeasured: tuple[str, ...]
     targets: tuple[str, ...]
@@ -56,9 +55,9 @@ def _target(verdict: Verdict) -> str:
 
 
 def _groups(verdicts: Sequence[Verdict], preset: str) -> tuple[Group, ...]:
-    found: dict[tuple[str, str, tuple[str, ...], tuple[str, ...]], list[str]] = {}
+    found: dict[tuple[str, tuple[str, ...], tuple[str, ...]], list[str]] = {}
     for one in verdicts:
         if one.preset == preset:
-            rules = (tuple(one.named("reject")), tuple(one.named("not measured")))
-            found.setdefault((one.decision, one.stage or "none", *rules), []).append(_target(one))
+            said = (one.decision, one.named("reject"), one.named("not measured"))
+            found.setdefault(said, []).append(_target(one))
     return tuple(Group(*said, tuple(targets)) for said, targets in found.items())
